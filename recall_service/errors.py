@@ -1,0 +1,129 @@
+"""Every error this project raises on purpose, drawn as one tree.
+
+RecallError
+├── InvalidRequest        the caller asked for something malformed: all violations at once
+├── HistoryEmpty          nothing of the history is known, and the bundle does not serve an empty prompt
+├── Overloaded            the queue is full or the deadline cannot be met; come back later
+├── DeadlineExpired       the deadline passed at a named stage
+├── RequestCancelled      the caller went away
+├── NotReady              not warmed up yet, or draining
+├── UnknownVersion        no such bundle or catalogue version is live
+├── EngineFailure         a step of the engine failed; the request is not at fault
+│   └── ModelOutputError  the model gave NaN or +inf for this request
+└── SetupError            something on disk or in the settings is not fit to serve
+    ├── SettingsError
+    ├── BundleError
+    └── CheckpointError
+
+`item_catalog.errors.CatalogError` stands beside the tree, for that package knows nothing of ours.
+`rpc.status` holds the one table from these to gRPC status. This module imports nothing but the standard library, so
+that every room, the engine included, may use it.
+"""
+
+from typing import ClassVar, NamedTuple
+
+
+class RecallError(Exception):
+    """Root of the tree. `reason` is the stable, machine-readable name that goes on the wire."""
+
+    reason: ClassVar[str] = "INTERNAL"
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Short facts for `google.rpc.ErrorInfo`; never a secret."""
+        return {}
+
+
+class Violation(NamedTuple):
+    """One thing wrong with one field: `field` is the path in the request, `description` says value and remedy."""
+
+    field: str
+    description: str
+
+
+class InvalidRequest(RecallError):
+    """The request is malformed or out of range; carries every violation, not only the first."""
+
+    reason = "INVALID_REQUEST"
+
+    def __init__(self, violations: list[Violation]) -> None:
+        self.violations = violations
+        super().__init__("; ".join(f"{v.field}: {v.description}" for v in violations))
+
+
+class HistoryEmpty(RecallError):
+    """No item of the history is in the catalogue, and the bundle refuses an empty history."""
+
+    reason = "HISTORY_EMPTY"
+
+
+class Overloaded(RecallError):
+    """No room now. `retry_after_seconds` is the server's advice."""
+
+    reason = "OVERLOADED"
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message)
+
+
+class DeadlineExpired(RecallError):
+    """The deadline passed. `stage` says where: queue, prefill or decode."""
+
+    reason = "DEADLINE_EXPIRED"
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        super().__init__(f"the deadline passed during {stage}")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"stage": self.stage}
+
+
+class RequestCancelled(RecallError):
+    """The caller cancelled; the work was stopped and its slots returned."""
+
+    reason = "CANCELLED"
+
+
+class NotReady(RecallError):
+    """The server is warming up or draining."""
+
+    reason = "NOT_READY"
+
+
+class UnknownVersion(RecallError):
+    """The named bundle or catalogue version is not served here."""
+
+    reason = "UNKNOWN_VERSION"
+
+
+class EngineFailure(RecallError):
+    """A step of the engine failed; every request in it gets this, and the engine goes on."""
+
+    reason = "ENGINE_FAILURE"
+
+
+class ModelOutputError(EngineFailure):
+    """The model's logits for this request hold NaN or +inf; other requests in the step are untouched."""
+
+    reason = "MODEL_OUTPUT"
+
+
+class SetupError(RecallError):
+    """Refused at start: the message names file or field, value and remedy."""
+
+    reason = "SETUP"
+
+
+class SettingsError(SetupError):
+    """A setting is missing, malformed or contradicts another."""
+
+
+class BundleError(SetupError):
+    """bundle.toml, or the agreement between its model, catalogue and prompt."""
+
+
+class CheckpointError(SetupError):
+    """A Hugging Face checkpoint that this engine cannot or must not load."""
