@@ -21,6 +21,11 @@ from item_catalog.sid import SidLayout
 NOT_FOUND = -1
 
 
+def offset_dtype(count: int) -> np.dtype[np.signedinteger]:
+    """The dtype of offsets into `count` things: int32, or int64 from 2**31."""
+    return np.dtype(np.int32 if count < 2**31 else np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixTrie:
     """CSR arrays per level.
@@ -33,6 +38,25 @@ class PrefixTrie:
     layout: SidLayout
     offsets: tuple[NDArray[np.integer], ...]
     codes: tuple[NDArray[np.uint16], ...]
+
+    @classmethod
+    def from_sorted_sids(cls, layout: SidLayout, sids: NDArray[np.integer]) -> "PrefixTrie":
+        """Distinct SIDs int [n, num_levels] in lexicographic order, n >= 1, every code in its codebook -> their trie.
+
+        The caller vouches for order and range; leaf i is row i.
+        """
+        begins_prefix = np.ones((len(sids), layout.num_levels), bool)
+        np.logical_or.accumulate(sids[1:] != sids[:-1], axis=1, out=begins_prefix[1:])
+        offsets, codes = [], []
+        node_rows = np.zeros(1, np.int64)  # the row where each node of this depth begins
+        for level in range(layout.num_levels):
+            child_rows = np.flatnonzero(begins_prefix[:, level])
+            child_of_row = np.cumsum(begins_prefix[:, level]) - 1
+            bounds = np.append(child_of_row[node_rows], len(child_rows))
+            offsets.append(bounds.astype(offset_dtype(len(child_rows))))
+            codes.append(sids[child_rows, level].astype(np.uint16))
+            node_rows = child_rows
+        return cls(layout, tuple(offsets), tuple(codes))
 
     @property
     def num_levels(self) -> int:
@@ -50,25 +74,24 @@ class PrefixTrie:
 
     def find_leaves(self, sids: NDArray[np.integer]) -> NDArray[np.int64]:
         """SIDs int [n, num_levels] -> their leaves int64 [n], NOT_FOUND for a SID that no item has."""
-        return np.array([self._find_leaf(sid) for sid in sids], np.int64)
-
-    def _find_leaf(self, sid: NDArray[np.integer]) -> int:
-        node = 0
-        for level, code in enumerate(sid):
-            start, end = int(self.offsets[level][node]), int(self.offsets[level][node + 1])
-            position = start + int(np.searchsorted(self.codes[level][start:end], code))
-            if position == end or self.codes[level][position] != code:
-                return NOT_FOUND
-            node = position
-        return node
+        nodes = np.zeros(len(sids), np.int64)
+        found = np.ones(len(sids), bool)
+        for offsets, codes, wanted in zip(self.offsets, self.codes, np.asarray(sids).T, strict=True):
+            firsts = offsets[nodes].astype(np.int64)
+            lasts = offsets[nodes + 1].astype(np.int64) - 1
+            nodes = _search_runs(codes, firsts, lasts, wanted)
+            found &= codes[nodes] == wanted
+        return np.where(found, nodes, NOT_FOUND)
 
     def leaf_sids(self, leaves: NDArray[np.integer]) -> NDArray[np.int32]:
         """Leaves int [n] -> their SIDs int32 [n, num_levels], by walking up: the parent of j is found in offsets."""
         nodes = np.asarray(leaves, np.int64)
         sids = np.empty((len(nodes), self.num_levels), np.int32)
         for level in reversed(range(self.num_levels)):
+            offsets = self.offsets[level]
             sids[:, level] = self.codes[level][nodes]
-            nodes = np.searchsorted(self.offsets[level], nodes, side="right") - 1
+            # asked in its own dtype, or numpy would first copy all of offsets to int64
+            nodes = np.searchsorted(offsets, nodes.astype(offsets.dtype), side="right") - 1
         return sids
 
     def check(self) -> None:
@@ -87,3 +110,18 @@ class PrefixTrie:
             inside_node[offsets[:-1]] = False  # the first child of a node has no sibling before it
             if not np.all(codes[1:][inside_node[1:]] > codes[:-1][inside_node[1:]]):
                 raise CatalogError(f"trie: codes of level {level} are not ascending in a node; rebuild the catalogue")
+
+
+def _search_runs(
+    values: NDArray[np.integer], firsts: NDArray[np.int64], lasts: NDArray[np.int64], wanted: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """For each ascending run `values[first : last + 1]`, where its first value >= wanted is; `last` if there is none.
+
+    All runs are halved in lockstep, so that many queries cost as many numpy calls as one.
+    """
+    while np.any(firsts < lasts):
+        middles = (firsts + lasts) // 2
+        is_right = (values[middles] < wanted) & (firsts < lasts)
+        firsts = np.where(is_right, middles + 1, firsts)
+        lasts = np.where(is_right, lasts, middles)
+    return firsts

@@ -1,0 +1,1 @@
+"""Decoders read from Hugging Face checkpoints."""

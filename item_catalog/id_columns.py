@@ -1,0 +1,100 @@
+"""Columns of item ids: int64 numbers or UTF-8 strings, and the few operations that building and checking need.
+
+Everything runs over whole columns in numpy or Arrow; no id becomes a Python object. Strings order by their UTF-8
+bytes, numbers by value. This module knows no SIDs, no catalogue and no file.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from item_catalog.errors import CatalogError
+
+MAX_ID_BYTES = 256
+
+IdColumn: TypeAlias = NDArray[np.int64] | pa.LargeStringArray
+
+
+def id_column(item_ids: NDArray[np.integer] | Sequence[str] | pa.Array) -> IdColumn:
+    """Integers [n] or strings [n] as a column.
+
+    Raises CatalogError naming the row (counted from 0) when an id is missing, empty, longer than 256 bytes, not a
+    string among strings, or not an int64 among integers.
+    """
+    if isinstance(item_ids, np.ndarray) and np.issubdtype(item_ids.dtype, np.integer):
+        return _integer_column(item_ids)
+    return _text_column(item_ids)
+
+
+def sorting_order(column: IdColumn) -> NDArray[np.int64]:
+    """The rows int64 [n] in ascending order of their ids."""
+    if isinstance(column, np.ndarray):
+        return np.argsort(column)
+    return pc.sort_indices(column).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def take(column: IdColumn, rows: NDArray[np.int64]) -> IdColumn:
+    """The ids of `rows`, in that order."""
+    return column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows))
+
+
+def repeats_previous(column: IdColumn) -> NDArray[np.bool_]:
+    """Bool [n]: whether an id equals the one before it. The first never does."""
+    repeats = np.zeros(len(column), bool)
+    if isinstance(column, np.ndarray):
+        np.equal(column[1:], column[:-1], out=repeats[1:])
+    else:
+        repeats[1:] = pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return repeats
+
+
+def exceeds_previous(column: IdColumn) -> NDArray[np.bool_]:
+    """Bool [n]: whether an id is greater than the one before it. The first always is."""
+    exceeds = np.ones(len(column), bool)
+    if isinstance(column, np.ndarray):
+        np.greater(column[1:], column[:-1], out=exceeds[1:])
+    else:
+        exceeds[1:] = pc.greater(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return exceeds
+
+
+def _integer_column(item_ids: NDArray[np.integer]) -> NDArray[np.int64]:
+    if item_ids.ndim != 1:
+        raise CatalogError(f"item_ids: an array of shape {item_ids.shape}; give one id per row")
+    column = item_ids.astype(np.int64)
+    if item_ids.dtype == np.uint64 and (column < 0).any():
+        row = int(np.argmax(column < 0))
+        raise CatalogError(f"item_ids: row {row} has id {item_ids[row]}, beyond int64; give ids that large as strings")
+    return column
+
+
+def _text_column(item_ids: Sequence[str] | NDArray[np.str_] | pa.Array) -> pa.LargeStringArray:
+    try:
+        if isinstance(item_ids, pa.Array):
+            column = item_ids.cast(pa.large_string())
+        else:
+            column = pa.array(list(item_ids), pa.large_string())
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        row = next((row for row, item_id in enumerate(item_ids) if not _is_text(item_id)), 0)
+        raise CatalogError(
+            f"item_ids: row {row} has {item_ids[row]!r}; give an int64 array, or strings of Unicode text only"
+        ) from error
+    if column.null_count:
+        row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
+        raise CatalogError(f"item_ids: row {row} has no id; give every row one")
+    lengths = pc.binary_length(column).to_numpy()
+    if len(lengths) and not (lengths.min() >= 1 and lengths.max() <= MAX_ID_BYTES):
+        row = int(np.argmax((lengths < 1) | (lengths > MAX_ID_BYTES)))
+        raise CatalogError(f"item_ids: row {row} has an id of {lengths[row]} bytes; give 1 to {MAX_ID_BYTES}")
+    return column
+
+
+def _is_text(item_id: object) -> bool:
+    try:
+        return isinstance(item_id, str) and bool(item_id.encode() or True)
+    except UnicodeEncodeError:
+        return False

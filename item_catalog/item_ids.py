@@ -1,0 +1,148 @@
+"""The ids of all items of a catalogue, in catalogue order, looked up both ways without a Python object per item.
+
+Two kinds with one interface: IntegerIds and TextIds. Each keeps, beside the ids, the permutation that sorts them, so
+that finding an id is a binary search over arrays that may be mapped from disk. Outside, every id is text: integers are
+written in decimal. This module knows no SIDs, and of the catalogue's order only what it is told.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from item_catalog.errors import CatalogError
+from item_catalog.id_columns import MAX_ID_BYTES, IdColumn
+from item_catalog.indices import checked_indices
+from item_catalog.trie import NOT_FOUND
+
+# The one spelling that `str` gives an integer; "007" and "+7" are no ids of an integer catalogue.
+_DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegerIds:
+    """Ids that are numbers.
+
+    values: int64 [num_items], in catalogue order.
+    order: int64 [num_items], the positions by ascending id.
+    """
+
+    KIND: ClassVar[str] = "integer"
+
+    values: NDArray[np.int64]
+    order: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def column(self) -> IdColumn:
+        """The ids in catalogue order, as building and checking see them."""
+        return self.values
+
+    def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
+        parsed = [_parse_int64(text) for text in ids]
+        is_number = np.array([number is not None for number in parsed], bool)
+        wanted = np.array([number or 0 for number in parsed], np.int64)
+        ranks = np.searchsorted(self.values, wanted, sorter=self.order)
+        positions = self.order[np.minimum(ranks, len(self) - 1)]
+        return np.where(is_number & (self.values[positions] == wanted), positions, NOT_FOUND)
+
+    def take(self, positions: ArrayLike) -> list[str]:
+        """Positions int [n] -> their ids. Raises CatalogError for a position that is none."""
+        return [str(number) for number in self.values[checked_indices("positions", positions, len(self))].tolist()]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Every array, by the name it is stored under."""
+        return {"item_ids": self.values, "item_order": self.order}
+
+    def check(self) -> None:
+        """Nothing about the values alone can be broken: any int64 is an id."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextIds:
+    """Ids that are UTF-8 strings, one after another.
+
+    offsets: int64 [num_items + 1]; the id at position i is utf8[offsets[i] : offsets[i + 1]], 1 to 256 bytes.
+    utf8: uint8 [offsets[-1]].
+    order: int64 [num_items], the positions by ascending id, in the order of UTF-8 bytes.
+    """
+
+    KIND: ClassVar[str] = "text"
+
+    offsets: NDArray[np.int64]
+    utf8: NDArray[np.uint8]
+    order: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def column(self) -> IdColumn:
+        """The ids in catalogue order, as building and checking see them; shares the memory of the arrays."""
+        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.utf8))
+
+    def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
+        return np.array([self._find(text) for text in ids], np.int64)
+
+    def take(self, positions: ArrayLike) -> list[str]:
+        """Positions int [n] -> their ids. Raises CatalogError for a position that is none."""
+        return [self._id_at(position).decode() for position in checked_indices("positions", positions, len(self))]
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Every array, by the name it is stored under."""
+        return {"item_id_offsets": self.offsets, "item_id_utf8": self.utf8, "item_order": self.order}
+
+    def check(self) -> None:
+        """Raise CatalogError unless the offsets cut `utf8` into ids of 1 to 256 bytes of valid UTF-8."""
+        lengths = np.diff(self.offsets)
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.utf8):
+            raise CatalogError("item ids: their offsets do not span their bytes; rebuild the catalogue")
+        if not (lengths.min() >= 1 and lengths.max() <= MAX_ID_BYTES):
+            raise CatalogError(f"item ids: one is not 1 to {MAX_ID_BYTES} bytes long; rebuild the catalogue")
+        try:
+            self.column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise CatalogError(f"item ids: {error}; rebuild the catalogue") from error
+
+    def _find(self, text: str) -> int:
+        # A lone surrogate is no text that any id has; passing it through finds nothing instead of raising.
+        wanted = text.encode(errors="surrogatepass")
+        rank = bisect_left(self.order, wanted, key=self._id_at)
+        if rank == len(self) or self._id_at(self.order[rank]) != wanted:
+            return NOT_FOUND
+        return int(self.order[rank])
+
+    def _id_at(self, position: np.int64) -> bytes:
+        return self.utf8[self.offsets[position] : self.offsets[position + 1]].tobytes()
+
+
+ItemIds: TypeAlias = IntegerIds | TextIds
+
+
+def item_ids_from_column(column: IdColumn, order: NDArray[np.int64]) -> ItemIds:
+    """Ids in catalogue order and the positions by ascending id -> the kind of ids that `column` holds.
+
+    `column` must own its memory from the start, as every freshly taken one does.
+    """
+    if isinstance(column, np.ndarray):
+        return IntegerIds(column, order)
+    _, offsets_buffer, utf8_buffer = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[: len(column) + 1]
+    return TextIds(offsets, np.frombuffer(utf8_buffer, np.uint8)[: offsets[-1]], order)
+
+
+def _parse_int64(text: str) -> int | None:
+    if not _DECIMAL.fullmatch(text):
+        return None
+    number = int(text)
+    return number if _INT64.min <= number <= _INT64.max else None

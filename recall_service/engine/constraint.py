@@ -1,0 +1,67 @@
+"""What may follow a beam: the children of its node in a catalogue's trie, or any token at all."""
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from item_catalog.trie import PrefixTrie
+
+
+class Children(NamedTuple):
+    """The legal continuations of some rows, parent by parent and in ascending code: int64 [candidates] each.
+
+    counts: int64 [rows], how many children each row has.
+    """
+
+    parents: Tensor
+    tokens: Tensor
+    nodes: Tensor
+    counts: Tensor
+
+
+class TrieConstraint:
+    """A PrefixTrie on the device, speaking the model's token ids.
+
+    level_tokens: per level, the token id of every code, int64 [codebook_size]; ids within a level are distinct.
+    """
+
+    def __init__(
+        self, trie: PrefixTrie, level_tokens: Sequence[NDArray[np.int64]], device: torch.device | str = "cpu"
+    ) -> None:
+        sizes = tuple(len(tokens) for tokens in level_tokens)
+        if sizes != trie.layout.codebook_sizes:
+            raise ValueError(f"level_tokens: sizes {sizes}; the trie's codebooks are {trie.layout.codebook_sizes}")
+        for level, tokens in enumerate(level_tokens):
+            if len(np.unique(tokens)) != len(tokens):
+                raise ValueError(f"level_tokens[{level}]: two codes share a token id; give each its own")
+        self.num_steps = trie.num_levels
+        self.max_token = max(int(tokens.max()) for tokens in level_tokens)
+        self._offsets = [_as_tensor(offsets).to(device) for offsets in trie.offsets]
+        self._codes = [_as_tensor(codes.view(np.int16)).to(device) for codes in trie.codes]  # 16 bits, sign undone below
+        self._level_tokens = [torch.as_tensor(tokens, dtype=torch.int64, device=device) for tokens in level_tokens]
+
+    def codebook(self, level: int) -> Tensor:
+        """Token ids int64 [codebook_size] of a level, by code."""
+        return self._level_tokens[level]
+
+    def children(self, level: int, nodes: Tensor) -> Children:
+        """All children of nodes int64 [rows] at depth `level`: a ragged list, flat."""
+        starts = self._offsets[level][nodes].long()
+        counts = self._offsets[level][nodes + 1].long() - starts
+        parents = torch.repeat_interleave(counts)  # row 0 counts[0] times, row 1 counts[1] times, ...
+        before = counts.cumsum(0) - counts  # candidates of earlier rows
+        children = torch.arange(len(parents), device=nodes.device) + (starts - before)[parents]
+        codes = self._codes[level][children].long() & 0xFFFF
+        return Children(parents, self._level_tokens[level][codes], children, counts)
+
+
+def _as_tensor(array: NDArray[np.generic]) -> Tensor:
+    """Share the array's memory, mapped files included. Nobody writes through it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return torch.from_numpy(array)

@@ -1,0 +1,97 @@
+"""Where keys and values live, and which places are free.
+
+Two pools of the same storage: context pages hold each prompt once, shared by all beams of its request; beam slots hold
+what each row generated. KV is never moved: rows inherit by copying slot numbers, and a beam slot is free as soon as
+no live row names it. That is one set difference over the pool after each step: there are no reference counts to get
+wrong, and a request that ends for any reason gives back its slots by no longer being there.
+"""
+
+import torch
+from torch import Tensor
+
+from recall_service.engine.models.config import DecoderConfig
+
+
+class KvStorage:
+    """Keys and values per layer and place: [layers, places, kv_heads, head_dim] each."""
+
+    def __init__(self, config: DecoderConfig, num_places: int, dtype: torch.dtype, device: torch.device) -> None:
+        shape = (config.num_layers, num_places, config.num_kv_heads, config.head_dim)
+        self.keys = torch.empty(shape, dtype=dtype, device=device)
+        self.values = torch.empty(shape, dtype=dtype, device=device)
+
+    def write(self, layer: int, places: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values [n, kv_heads, head_dim] at places int64 [n]."""
+        self.keys[layer].index_copy_(0, places, keys)
+        self.values[layer].index_copy_(0, places, values)
+
+    def read(self, layer: int, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [*places.shape, kv_heads, head_dim] of places int64 of any shape."""
+        return self.keys[layer][places], self.values[layer][places]
+
+
+class ContextPages:
+    """Pages of prompt KV. A request owns whole pages from admission to its end."""
+
+    def __init__(self, config: DecoderConfig, num_pages: int, page_len: int, dtype: torch.dtype, device: torch.device):
+        self.storage = KvStorage(config, num_pages * page_len, dtype, device)
+        self.page_len, self.num_pages = page_len, num_pages
+        self._free = list(range(num_pages - 1, -1, -1))  # a stack: the lowest page is taken first
+
+    @property
+    def num_free(self) -> int:
+        """Pages nobody owns."""
+        return len(self._free)
+
+    def pages_for(self, num_tokens: int) -> int:
+        """How many pages a prompt of that many tokens takes."""
+        return -(-num_tokens // self.page_len)
+
+    def allocate(self, num_tokens: int) -> list[int]:
+        """Take the pages for a prompt; the caller gives them back with `release`. Asks for no more than are free."""
+        count = self.pages_for(num_tokens)
+        assert count <= self.num_free, "admission lets in only what fits"
+        return [self._free.pop() for _ in range(count)]
+
+    def release(self, pages: list[int]) -> None:
+        """Give pages back."""
+        assert not set(pages) & set(self._free), "a page is given back once"
+        self._free.extend(reversed(pages))
+
+    def places(self, pages: list[int], num_tokens: int) -> Tensor:
+        """Storage places int64 [num_tokens] of a prompt's tokens, in order."""
+        device = self.storage.keys.device
+        first = torch.tensor(pages, dtype=torch.int64, device=device) * self.page_len
+        return (first[:, None] + torch.arange(self.page_len, device=device)).flatten()[:num_tokens]
+
+
+class BeamSlots:
+    """One slot per generated token that a live row descends from."""
+
+    def __init__(self, config: DecoderConfig, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.storage = KvStorage(config, num_slots, dtype, device)
+        self._used = torch.zeros(num_slots, dtype=torch.bool, device=device)
+
+    @property
+    def num_slots(self) -> int:
+        """All slots, used and free."""
+        return len(self._used)
+
+    @property
+    def num_used(self) -> int:
+        """Slots that a live row names, or that were just allocated for one."""
+        return int(self._used.sum())
+
+    def allocate(self, count: int) -> Tensor:
+        """The `count` lowest free slots, int64. Asks for no more than are free: admission sees to that."""
+        free = torch.nonzero(~self._used).squeeze(1)[:count]
+        assert len(free) == count, "admission lets in only what fits"
+        self._used[free] = True
+        return free
+
+    def keep_only(self, named: Tensor) -> None:
+        """Free every slot but those named (int64, any shape, repeats welcome): used before minus kept."""
+        kept = torch.zeros_like(self._used)
+        kept[named.flatten()] = True
+        assert not bool((kept & ~self._used).any()), "a live row names a slot that was never allocated"
+        self._used = kept

@@ -1,0 +1,106 @@
+"""Our own forward of a pre-norm decoder: the Qwen3, Qwen2 and Llama families.
+
+The decoder knows matrices and positions. Where keys and values are kept, and who attends to what, is the business of
+the attention that is handed in: the same forward runs prompts and beams.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from recall_service.engine.models.config import DecoderConfig
+from recall_service.engine.models.rope import rotate, rotation_table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerWeights:
+    """One layer. Matrices are [outputs, inputs]; biases and norms of the families that lack them are None."""
+
+    attention_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    out: Tensor
+    out_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderWeights:
+    """embedding and head: [vocab_size, hidden_size], the same tensor when tied."""
+
+    embedding: Tensor
+    layers: tuple[LayerWeights, ...]
+    final_norm: Tensor
+    head: Tensor
+
+
+class Attention(Protocol):
+    """Keeps the keys and values of the rows, and lets the rows attend."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """queries [n, heads, head_dim], keys and values [n, kv_heads, head_dim] -> [n, heads, head_dim]."""
+
+
+class Decoder:
+    """Weights and the forward over a flat batch of tokens."""
+
+    def __init__(self, config: DecoderConfig, weights: DecoderWeights) -> None:
+        self.config = config
+        self._weights = weights
+        table = rotation_table(config.rope, config.head_dim, config.max_positions, self.dtype)
+        self._cosines, self._sines = (part.to(self.device) for part in table)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights, activations and KV."""
+        return self._weights.embedding.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self._weights.embedding.device
+
+    def hidden(self, tokens: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        """Token ids and their positions, int64 [n] each -> last hidden states [n, hidden_size], before the final norm."""
+        states = functional.embedding(tokens, self._weights.embedding)
+        cosines, sines = self._cosines[positions], self._sines[positions]
+        for index, layer in enumerate(self._weights.layers):
+            states = states + self._attention(index, layer, states, cosines, sines, attention)
+            states = states + self._mlp(layer, states)
+        return states
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states [n, hidden_size] -> float32 logits [n, vocab_size]."""
+        return functional.linear(self._norm(hidden, self._weights.final_norm), self._weights.head).float()
+
+    def _attention(
+        self, index: int, layer: LayerWeights, states: Tensor, cosines: Tensor, sines: Tensor, attention: Attention
+    ) -> Tensor:
+        config = self.config
+        qkv = functional.linear(self._norm(states, layer.attention_norm), layer.qkv, layer.qkv_bias)
+        heads = qkv.unflatten(-1, (-1, config.head_dim))  # [n, heads + 2 kv_heads, head_dim]
+        queries, keys, values = heads.split((config.num_heads, config.num_kv_heads, config.num_kv_heads), dim=1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            queries, keys = self._norm(queries, layer.query_norm), self._norm(keys, layer.key_norm)
+        queries, keys = rotate(queries, cosines, sines), rotate(keys, cosines, sines)
+        attended = attention.attend(index, queries, keys, values)
+        return functional.linear(attended.flatten(1), layer.out, layer.out_bias)
+
+    def _mlp(self, layer: LayerWeights, states: Tensor) -> Tensor:
+        gate, up = functional.linear(self._norm(states, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+        return functional.linear(functional.silu(gate) * up, layer.down, layer.down_bias)
+
+    def _norm(self, states: Tensor, weight: Tensor) -> Tensor:
+        """Root-mean-square norm in fp32, rounded before the weight is applied, as these models were trained."""
+        wide = states.float()
+        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config.norm_eps)
+        return weight * scaled.to(states.dtype)

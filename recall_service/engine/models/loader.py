@@ -1,0 +1,107 @@
+"""A Hugging Face checkpoint directory -> a Decoder. Matrices that read the same input are joined once, here."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from recall_service.engine.models.checkpoint import Checkpoint
+from recall_service.engine.models.config import DecoderConfig, read_config
+from recall_service.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
+from recall_service.errors import CheckpointError
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+DTYPE_NAMES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def load_decoder(directory: Path, dtype: str = "auto", device: str = "cpu") -> Decoder:
+    """Read config.json and the safetensors beside it.
+
+    dtype: float32, bfloat16, or auto for the dtype the checkpoint was saved in. generation_config.json is never
+    read: sampling defaults have no say in a beam search.
+    Raises CheckpointError naming the file, the value and the remedy.
+    """
+    config = read_config(directory)
+    checkpoint = Checkpoint(directory)
+    reader = _Reader(checkpoint, config, _resolve_dtype(dtype, config, checkpoint), device)
+    weights = reader.weights()
+    reader.refuse_unread()
+    return Decoder(config, weights)
+
+
+def _resolve_dtype(dtype: str, config: DecoderConfig, checkpoint: Checkpoint) -> torch.dtype:
+    if dtype != "auto":
+        if dtype not in DTYPE_NAMES:
+            raise CheckpointError(f"dtype: {dtype!r}; supported are auto, {', '.join(DTYPE_NAMES)}")
+        return DTYPE_NAMES[dtype]
+    if config.dtype_name is None:
+        return checkpoint.stored_dtype(EMBEDDING)
+    if config.dtype_name not in DTYPE_NAMES:
+        raise CheckpointError(
+            f"{checkpoint.directory / 'config.json'}: dtype is {config.dtype_name!r}; "
+            f"supported are {', '.join(DTYPE_NAMES)}: convert the checkpoint, or set one in the bundle"
+        )
+    return DTYPE_NAMES[config.dtype_name]
+
+
+class _Reader:
+    """Reads every tensor the config asks for, once, and remembers which ones."""
+
+    def __init__(self, checkpoint: Checkpoint, config: DecoderConfig, dtype: torch.dtype, device: str) -> None:
+        self._checkpoint, self._config, self._dtype, self._device = checkpoint, config, dtype, device
+        self._read: set[str] = set()
+
+    def weights(self) -> DecoderWeights:
+        config = self._config
+        embedding = self._tensor(EMBEDDING, config.vocab_size, config.hidden_size)
+        return DecoderWeights(
+            embedding=embedding,
+            layers=tuple(self._layer(f"model.layers.{index}") for index in range(config.num_layers)),
+            final_norm=self._tensor("model.norm.weight", config.hidden_size),
+            head=embedding if config.tied_head else self._tensor(HEAD, config.vocab_size, config.hidden_size),
+        )
+
+    def _layer(self, prefix: str) -> LayerWeights:
+        config = self._config
+        query_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        qkv = [(f"{prefix}.self_attn.{name}_proj", size) for name, size in zip("qkv", (query_size, kv_size, kv_size), strict=True)]
+        out = [(f"{prefix}.self_attn.o_proj", config.hidden_size)]
+        gate_up = [(f"{prefix}.mlp.{name}_proj", config.mlp_size) for name in ("gate", "up")]
+        down = [(f"{prefix}.mlp.down_proj", config.hidden_size)]
+        return LayerWeights(
+            attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", config.hidden_size),
+            qkv=self._matrix(qkv, config.hidden_size),
+            qkv_bias=self._bias(qkv, present=config.qkv_bias),
+            query_norm=self._tensor(f"{prefix}.self_attn.q_norm.weight", config.head_dim) if config.qk_norm else None,
+            key_norm=self._tensor(f"{prefix}.self_attn.k_norm.weight", config.head_dim) if config.qk_norm else None,
+            out=self._matrix(out, query_size),
+            out_bias=self._bias(out, present=config.out_bias),
+            mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden_size),
+            gate_up=self._matrix(gate_up, config.hidden_size),
+            gate_up_bias=self._bias(gate_up, present=config.mlp_bias),
+            down=self._matrix(down, config.mlp_size),
+            down_bias=self._bias(down, present=config.mlp_bias),
+        )
+
+    def _matrix(self, parts: list[tuple[str, int]], input_size: int) -> Tensor:
+        """Several linear layers of one input as one matrix [sum of outputs, input]."""
+        return torch.cat([self._tensor(f"{name}.weight", size, input_size) for name, size in parts])
+
+    def _bias(self, parts: list[tuple[str, int]], *, present: bool) -> Tensor | None:
+        return torch.cat([self._tensor(f"{name}.bias", size) for name, size in parts]) if present else None
+
+    def _tensor(self, name: str, *shape: int) -> Tensor:
+        self._read.add(name)
+        return self._checkpoint.read(name, shape, self._dtype).to(self._device)
+
+    def refuse_unread(self) -> None:
+        """A tensor that nothing asked for means that the config describes another model than the file holds."""
+        unread = {name for name in self._checkpoint.names if not name.endswith("rotary_emb.inv_freq")} - self._read
+        if self._config.tied_head:
+            unread.discard(HEAD)  # some writers store the tied matrix twice
+        if unread:
+            raise CheckpointError(
+                f"{self._checkpoint.directory}: tensor {min(unread)} and {len(unread) - 1} others are not of a plain "
+                f"{self._config.family} decoder; merge adapters, or save the base model"
+            )

@@ -1,0 +1,113 @@
+"""Who runs next: first come, first served, as far as rows and context pages reach.
+
+A request reserves its whole beam width and its whole prompt when it is admitted, so nothing that runs can ever find
+the pools empty: what does not fit now waits, and what could never fit is refused when it is submitted.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from recall_service.engine.kv_cache import ContextPages
+from recall_service.engine.request import BeamRequest
+from recall_service.errors import InvalidRequest, Overloaded, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """How much runs at once.
+
+    max_rows: beams of all running requests together, so also the widest beam.
+    max_steps: longest path: the most levels of any catalogue, or num_steps of a free search.
+    max_waiting: requests in the queue.
+    context_pages, page_len: room for prompts, in pages of page_len tokens.
+    """
+
+    max_rows: int = 2048
+    max_steps: int = 8
+    max_waiting: int = 1024
+    context_pages: int = 512
+    page_len: int = 32
+    max_prompt_tokens: int = 2048
+
+    @property
+    def num_slots(self) -> int:
+        """Beam slots for the worst case: every row with ancestors of its own; the last step writes none."""
+        return self.max_rows * (self.max_steps - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """A request in the queue, and when it came (seconds of time.monotonic())."""
+
+    request_id: int
+    request: BeamRequest
+    submitted: float
+
+
+class Scheduler:
+    """The queue, and the rows that running requests have reserved."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._limits = limits
+        self._waiting: deque[Waiting] = deque()
+        self.reserved_rows = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._waiting)
+
+    def enqueue(self, waiting: Waiting) -> None:
+        """Put a request at the end of the queue. Raises Overloaded when it is full."""
+        if len(self._waiting) >= self._limits.max_waiting:
+            raise Overloaded(f"{len(self._waiting)} requests are waiting already", retry_after_seconds=1.0)
+        self._waiting.append(waiting)
+
+    def check_fits(self, request: BeamRequest, pages: ContextPages) -> None:
+        """Raise InvalidRequest, naming every limit, for a request that an empty engine could not run."""
+        limits, violations = self._limits, []
+        most_tokens = min(limits.max_prompt_tokens, pages.num_pages * pages.page_len)
+        if not 1 <= len(request.prompt) <= most_tokens:
+            violations.append(Violation("prompt", f"{len(request.prompt)} tokens; give 1 to {most_tokens}"))
+        if not 1 <= request.beam_width <= limits.max_rows:
+            violations.append(Violation("beam_width", f"{request.beam_width}; give 1 to {limits.max_rows}"))
+        if not 1 <= num_steps(request) <= limits.max_steps:
+            violations.append(Violation("num_steps", f"{num_steps(request)}; give 1 to {limits.max_steps}"))
+        if violations:
+            raise InvalidRequest(violations)
+
+    def admit(self, pages: ContextPages) -> Waiting | None:
+        """Take the head of the queue and reserve its rows, if rows and pages reach. Nobody overtakes it."""
+        if not self._waiting:
+            return None
+        request = self._waiting[0].request
+        if self.reserved_rows + request.beam_width > self._limits.max_rows:
+            return None
+        if pages.pages_for(len(request.prompt)) > pages.num_free:
+            return None
+        self.reserved_rows += request.beam_width
+        return self._waiting.popleft()
+
+    def release(self, request: BeamRequest) -> None:
+        """Give back the rows of a request that no longer runs."""
+        self.reserved_rows -= request.beam_width
+
+    def remove(self, request_id: int) -> bool:
+        """Take a request out of the queue; False when it is not there."""
+        kept = [waiting for waiting in self._waiting if waiting.request_id != request_id]
+        found = len(kept) < len(self._waiting)
+        self._waiting = deque(kept)
+        return found
+
+    def remove_expired(self, now: float) -> list[Waiting]:
+        """Take out every waiting request whose deadline has passed."""
+        expired = [w for w in self._waiting if w.request.deadline is not None and w.request.deadline <= now]
+        if expired:
+            gone = {waiting.request_id for waiting in expired}
+            self._waiting = deque(waiting for waiting in self._waiting if waiting.request_id not in gone)
+        return expired
+
+
+def num_steps(request: BeamRequest) -> int:
+    """How many tokens a request generates: one a level, or what a free search asks for."""
+    return request.num_steps if request.constraint is None else request.constraint.num_steps

@@ -1,0 +1,107 @@
+"""Between the wire's messages and the service's own words. Trusts that requests were validated."""
+
+from recall_service.engine.request import ScoreSpace
+from recall_service.serving.query import (
+    BundleInfo,
+    CacheMode,
+    RecallAnswer,
+    RecallQuery,
+    ServedFrom,
+    ShortReason,
+    Timings,
+)
+from recall_service.stubs.recall.v1 import recall_pb2
+
+_CACHE_MODES = {
+    recall_pb2.CACHE_MODE_UNSPECIFIED: CacheMode.USE,
+    recall_pb2.CACHE_MODE_USE: CacheMode.USE,
+    recall_pb2.CACHE_MODE_REFRESH: CacheMode.REFRESH,
+    recall_pb2.CACHE_MODE_BYPASS: CacheMode.BYPASS,
+}
+_SERVED_FROM = {member: recall_pb2.ServedFrom.Value(f"SERVED_FROM_{member.name}") for member in ServedFrom}
+_SHORT_REASON = {member: recall_pb2.ShortReason.Value(f"SHORT_REASON_{member.name}") for member in ShortReason}
+_SCORE_SPACE = {member: recall_pb2.ScoreSpace.Value(f"SCORE_SPACE_{member.name}") for member in ScoreSpace}
+
+
+def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> RecallQuery:
+    """A validated request as a question; `deadline` in seconds of `time.monotonic()`."""
+    asks_by_history = request.WhichOneof("context") == "history"
+    return RecallQuery(
+        history=tuple(request.history.item_ids) if asks_by_history else None,
+        prompt=None if asks_by_history else tuple(request.prompt.token_ids),
+        bundle=request.bundle,
+        num_items=request.num_items,
+        beam_width=request.beam_width,
+        cache_mode=_CACHE_MODES[request.cache_mode],
+        include_steps=request.include_steps,
+        deadline=deadline,
+    )
+
+
+def to_response(answer: RecallAnswer, *, request_id: str, attribution_token: str) -> recall_pb2.RecallResponse:
+    """An answer as the message that is sent."""
+    response = recall_pb2.RecallResponse(
+        request_id=request_id,
+        completeness=_completeness(answer.short_reason),
+        proven_count=answer.proven_count,
+        served_from=_SERVED_FROM[answer.served_from],
+        bundle=answer.bundle,
+        bundle_version=answer.bundle_version,
+        catalog_version=answer.catalog_version,
+        score_space=_SCORE_SPACE[answer.score_space],
+        beam_width=answer.beam_width,
+        unknown_history_items=answer.unknown_history_items,
+        attribution_token=attribution_token,
+        timings=_timings(answer.timings),
+        rows_forwarded=answer.rows_forwarded,
+    )
+    _add_items(response, answer)
+    return response
+
+
+def _add_items(response: recall_pb2.RecallResponse, answer: RecallAnswer) -> None:
+    """Arrays become lists once, as a whole: an element taken from an array costs more than the item it goes into."""
+    add = response.items.add
+    scores, sids = answer.scores.tolist(), answer.sids.tolist()
+    if answer.step_log_probs is None or answer.step_ranks is None:
+        for item_id, score, sid in zip(answer.item_ids, scores, sids, strict=True):
+            add(item_id=item_id, score=score, sid=sid)
+        return
+    steps = zip(answer.step_log_probs.tolist(), answer.step_ranks.tolist(), strict=True)
+    for item_id, score, sid, (log_probs, ranks) in zip(answer.item_ids, scores, sids, steps, strict=True):
+        add(item_id=item_id, score=score, sid=sid, step_log_probs=log_probs, step_ranks=ranks)
+
+
+def _completeness(short_reason: ShortReason | None) -> recall_pb2.Completeness:
+    if short_reason is None:
+        return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_COMPLETE)
+    return recall_pb2.Completeness(
+        state=recall_pb2.COMPLETENESS_STATE_SHORT, short_reason=_SHORT_REASON[short_reason]
+    )
+
+
+def _timings(timings: Timings) -> recall_pb2.Timings:
+    return recall_pb2.Timings(
+        queue_us=round(timings.queue_seconds * 1e6),
+        prefill_us=round(timings.prefill_seconds * 1e6),
+        decode_us=round(timings.decode_seconds * 1e6),
+        total_us=round(timings.total_seconds * 1e6),
+    )
+
+
+def to_bundle_message(bundle: BundleInfo) -> recall_pb2.BundleInfo:
+    """What callers may know of a bundle, as a message."""
+    return recall_pb2.BundleInfo(
+        name=bundle.name,
+        version=bundle.version,
+        catalog_version=bundle.catalog_version,
+        catalog_items=bundle.catalog_items,
+        codebook_sizes=bundle.codebook_sizes,
+        score_space=_SCORE_SPACE[bundle.score_space],
+        default_beam_width=bundle.default_beam_width,
+        max_beam_width=bundle.max_beam_width,
+        default_num_items=bundle.default_num_items,
+        max_num_items=bundle.max_num_items,
+        max_prompt_tokens=bundle.max_prompt_tokens,
+        max_history=bundle.max_history,
+    )

@@ -1,0 +1,69 @@
+"""What surrounds every call to RecallService: admission, its end in exactly one status, and the count of both.
+
+Knows nothing of what the call does.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc_status import rpc_status
+
+from recall_service.errors import NotReady
+from recall_service.rpc.admission import Admission
+from recall_service.rpc.observer import RpcObserver
+from recall_service.rpc.status import code_of, status_of
+from recall_service.serving.hooks import Observer
+
+
+def caller_left(error: BaseException) -> bool:
+    """Whether `error` means that the caller cancelled, ran out of time or lost the connection.
+
+    grpc.aio then cancels the task of the call, and nobody waits for a status. A CancelledError in a task that nobody
+    cancelled comes from a future cancelled inside the server: grpc.aio takes the two for the same and would send
+    nothing, so that the caller waits until its deadline (grpc issue 29248).
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+class CallGuard:
+    """Wraps the body of a handler; whatever is raised inside becomes the call's status."""
+
+    def __init__(self, admission: Admission, observer: Observer, rpc_observer: RpcObserver) -> None:
+        self._admission = admission
+        self._observer = observer
+        self._rpc_observer = rpc_observer
+
+    @asynccontextmanager
+    async def call(
+        self, method: str, context: "grpc.aio.ServicerContext[Any, Any]", request_id: str
+    ) -> AsyncIterator[None]:
+        """Run the body as one call of `method`; a call that is not admitted never reaches it."""
+        started = time.perf_counter()
+        self._rpc_observer.rpc_started(method)
+        code = grpc.StatusCode.OK
+        try:
+            self._admit(context)
+            yield
+        except (Exception, asyncio.CancelledError) as error:
+            if caller_left(error):
+                out_of_time = context.time_remaining() == 0
+                code = grpc.StatusCode.DEADLINE_EXCEEDED if out_of_time else grpc.StatusCode.CANCELLED
+                raise
+            code = code_of(error)
+            await context.abort_with_status(rpc_status.to_status(status_of(error, request_id)))
+        finally:
+            self._rpc_observer.rpc_handled(method, code.name, time.perf_counter() - started)
+
+    def _admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        try:
+            self._admission.enter()
+        except NotReady:
+            self._observer.rejected("not_ready")
+            raise
+        # Not at the end of the body: a call is inside until its response is sent, or draining could cut it off.
+        context.add_done_callback(lambda _: self._admission.leave())

@@ -1,0 +1,94 @@
+"""The one table from errors to gRPC status, and the `google.rpc.Status` that carries the facts to the caller.
+
+An error of ours says on the wire what it says to people. A fault of the server says nothing there but the request id;
+what happened goes to the log.
+"""
+
+import logging
+from datetime import timedelta
+
+import grpc
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from recall_service.errors import (
+    DeadlineExpired,
+    HistoryEmpty,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    RecallError,
+    RequestCancelled,
+    UnknownVersion,
+    Violation,
+)
+
+DOMAIN = "recall-service"
+
+STATUS_CODES: dict[type[RecallError], grpc.StatusCode] = {
+    InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    HistoryEmpty: grpc.StatusCode.FAILED_PRECONDITION,
+    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
+    RequestCancelled: grpc.StatusCode.CANCELLED,
+    NotReady: grpc.StatusCode.UNAVAILABLE,
+    UnknownVersion: grpc.StatusCode.NOT_FOUND,
+    RecallError: grpc.StatusCode.INTERNAL,  # every other branch of the tree: the engine's failures, a bad setup
+}
+
+# A status travels in the trailers, of which clients accept 8 KiB by default: beyond that the caller would see a
+# protocol error in place of ours. Base64 and percent-encoding are paid for in these bounds.
+_MAX_MESSAGE_BYTES = 512
+_MAX_VIOLATION_BYTES = 2_048
+
+_log = logging.getLogger(__name__)
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """Look the error's class, or the nearest of its bases, up in the table; INTERNAL for what is not ours."""
+    return next((STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES), grpc.StatusCode.INTERNAL)
+
+
+def status_of(error: BaseException, request_id: str) -> Status:
+    """What the caller is told about `error`. Faults of the server are logged here, with their traceback.
+
+    Details: always ErrorInfo (reason, domain, metadata with the request id), BadRequest for InvalidRequest, RetryInfo
+    for Overloaded. Bounded in size; `num_violations` in the metadata tells how many there were in all.
+    """
+    code = code_of(error)
+    reason = error.reason if isinstance(error, RecallError) else RecallError.reason
+    info = ErrorInfo(reason=reason, domain=DOMAIN, metadata={"request_id": request_id})
+    if code is grpc.StatusCode.INTERNAL:
+        _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
+        message = f"internal error; give request id {request_id} to the operators of this service"
+    else:
+        message = _shortened(str(error))
+    if isinstance(error, RecallError):
+        info.metadata.update(error.metadata)
+    status = Status(code=code.value[0], message=message)
+    if isinstance(error, InvalidRequest):
+        info.metadata["num_violations"] = str(len(error.violations))
+        status.details.add().Pack(_bad_request(error.violations))
+    if isinstance(error, Overloaded):
+        retry = RetryInfo()
+        retry.retry_delay.FromTimedelta(timedelta(seconds=error.retry_after_seconds))
+        status.details.add().Pack(retry)
+    status.details.add().Pack(info)
+    return status
+
+
+def _bad_request(violations: list[Violation]) -> BadRequest:
+    """List the first violation, and the next ones while they fit."""
+    listed = BadRequest()
+    for field, description in violations:
+        listed.field_violations.add(field=field, description=_shortened(description))
+        if listed.ByteSize() > _MAX_VIOLATION_BYTES:
+            break
+    return listed
+
+
+def _shortened(text: str) -> str:
+    encoded = text.encode()
+    if len(encoded) <= _MAX_MESSAGE_BYTES:
+        return text
+    return encoded[:_MAX_MESSAGE_BYTES].decode(errors="ignore") + " ..."

@@ -1,0 +1,96 @@
+"""Is a request well formed and within the limits of the bundle it addresses? Every violation is found, not only the first.
+
+Knows the contract and a bundle's public limits. It does not know the vocabulary or the catalogue: token ids out of
+range and unknown items are the pipeline's to judge.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from recall_service.errors import InvalidRequest, NotReady, UnknownVersion, Violation
+from recall_service.rpc.request_id import MAX_REQUEST_ID_BYTES
+from recall_service.serving.query import BundleInfo
+from recall_service.stubs.recall.v1 import recall_pb2
+
+MAX_USER_ID_BYTES = 256
+MAX_SCENE_BYTES = 64
+MAX_HISTORY_ITEMS = 10_000
+MAX_ITEM_ID_BYTES = 256
+
+
+def find_bundle(bundles: Sequence[BundleInfo], name: str) -> BundleInfo:
+    """The bundle called `name`, or the first one when `name` is empty.
+
+    Raises UnknownVersion when there is none of that name, NotReady when there is none at all.
+    """
+    if not bundles:
+        raise NotReady("no bundle is live on this server; ask another replica")
+    if not name:
+        return bundles[0]
+    for bundle in bundles:
+        if bundle.name == name:
+            return bundle
+    served = ", ".join(bundle.name for bundle in bundles)
+    raise UnknownVersion(f"bundle: {name[:64]!r} is not served here; give one of {served}, or leave it empty")
+
+
+def check_batch(num_requests: int, max_requests: int) -> None:
+    """Raise InvalidRequest unless a batch has 1 to `max_requests` entries."""
+    if not 1 <= num_requests <= max_requests:
+        raise InvalidRequest([Violation("requests", f"{num_requests:,} entries; give 1 to {max_requests:,}")])
+
+
+def check_recall(request: recall_pb2.RecallRequest, bundle: BundleInfo, prefix: str = "") -> None:
+    """Raise InvalidRequest with all violations, their field paths led by `prefix`."""
+    violations = [Violation(prefix + field, description) for field, description in _violations(request, bundle)]
+    if violations:
+        raise InvalidRequest(violations)
+
+
+def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterator[Violation]:
+    yield from _too_long("request_id", request.request_id, MAX_REQUEST_ID_BYTES)
+    yield from _too_long("user_id", request.user_id, MAX_USER_ID_BYTES)
+    yield from _too_long("scene", request.scene, MAX_SCENE_BYTES)
+    context = request.WhichOneof("context")
+    if context is None:
+        yield Violation("context", "neither history nor prompt is given; give one of them")
+    elif context == "history":
+        yield from _history_violations(request.history.item_ids)
+    else:
+        yield from _prompt_violations(len(request.prompt.token_ids), bundle)
+    yield from _above_limit("num_items", request.num_items, bundle.max_num_items, bundle.name)
+    yield from _above_limit("beam_width", request.beam_width, bundle.max_beam_width, bundle.name)
+    if request.cache_mode not in recall_pb2.CacheMode.values():
+        known = ", ".join(recall_pb2.CacheMode.keys())
+        yield Violation("cache_mode", f"{request.cache_mode} is not a CacheMode; give one of {known}")
+
+
+def _history_violations(item_ids: Sequence[str]) -> Iterator[Violation]:
+    if not item_ids:
+        yield Violation("history.item_ids", "no item ids; give at least one")
+    elif len(item_ids) > MAX_HISTORY_ITEMS:
+        # The entries are not looked at: a message may hold millions.
+        yield Violation("history.item_ids", f"{len(item_ids):,} entries; give at most {MAX_HISTORY_ITEMS:,}")
+    else:
+        for position, item_id in enumerate(item_ids):
+            if not item_id:
+                yield Violation(f"history.item_ids[{position}]", "empty; leave the entry out")
+            else:
+                yield from _too_long(f"history.item_ids[{position}]", item_id, MAX_ITEM_ID_BYTES)
+
+
+def _prompt_violations(num_tokens: int, bundle: BundleInfo) -> Iterator[Violation]:
+    if num_tokens == 0:
+        yield Violation("prompt.token_ids", "no token ids; give at least one")
+    elif num_tokens > bundle.max_prompt_tokens:
+        limit = f"bundle {bundle.name} takes at most {bundle.max_prompt_tokens:,}"
+        yield Violation("prompt.token_ids", f"{num_tokens:,} token ids; {limit}")
+
+
+def _too_long(field: str, value: str, max_bytes: int) -> Iterator[Violation]:
+    if (num_bytes := len(value.encode())) > max_bytes:
+        yield Violation(field, f"{num_bytes:,} bytes; give at most {max_bytes}")
+
+
+def _above_limit(field: str, value: int, maximum: int, bundle_name: str) -> Iterator[Violation]:
+    if value > maximum:
+        yield Violation(field, f"{value:,}; bundle {bundle_name} allows at most {maximum:,}, and 0 means its default")

@@ -1,0 +1,63 @@
+"""Where the rooms report what they do. Serving calls an Observer it was handed and never knows who listens."""
+
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Everything worth counting between a question and its answer. Calls are cheap and never raise.
+
+    Durations are in seconds. Names passed as strings come from small fixed sets, given beside each method.
+    """
+
+    def stage(self, stage: str, seconds: float) -> None:
+        """A stage ended: validate, cache_get, prompt, queue, prefill, decode, map, cache_put, serialize."""
+
+    def answered(
+        self, scene: str, outcome: str, seconds: float, *, items: int, proven: int, beam_width: int, unknown_history: int
+    ) -> None:
+        """A question was answered: outcome is ok, cached or short."""
+
+    def failed(self, scene: str, seconds: float) -> None:
+        """A question ended in an error."""
+
+    def short(self, reason: str) -> None:
+        """An answer was short: catalog_exhausted or beam_too_narrow."""
+
+    def rejected(self, reason: str) -> None:
+        """A question was refused before any work: queue_full, deadline, invalid, not_ready."""
+
+    def deadline_expired(self, stage: str) -> None:
+        """A deadline passed in stage queue, prefill or decode."""
+
+    def cache_request(self, tier: str, result: str) -> None:
+        """A tier (local, redis) was asked: hit, miss, error or bypass."""
+
+    def cache_operation(self, tier: str, operation: str, seconds: float) -> None:
+        """A tier (local, redis) finished a get or a put."""
+
+    def cache_coalesced(self) -> None:
+        """A question waited for an equal one in flight instead of being computed again."""
+
+    def cache_breaker(self, *, is_open: bool) -> None:
+        """The breaker in front of Redis opened or closed."""
+
+    def step(self, phase: str, *, requests: int, rows: int, seconds: float) -> None:
+        """The engine ran one step: phase is prefill or decode."""
+
+
+class NullObserver:
+    """Listens to nothing; the default everywhere."""
+
+    def stage(self, stage: str, seconds: float) -> None: ...
+    def answered(
+        self, scene: str, outcome: str, seconds: float, *, items: int, proven: int, beam_width: int, unknown_history: int
+    ) -> None: ...
+    def failed(self, scene: str, seconds: float) -> None: ...
+    def short(self, reason: str) -> None: ...
+    def rejected(self, reason: str) -> None: ...
+    def deadline_expired(self, stage: str) -> None: ...
+    def cache_request(self, tier: str, result: str) -> None: ...
+    def cache_operation(self, tier: str, operation: str, seconds: float) -> None: ...
+    def cache_coalesced(self) -> None: ...
+    def cache_breaker(self, *, is_open: bool) -> None: ...
+    def step(self, phase: str, *, requests: int, rows: int, seconds: float) -> None: ...
