@@ -73,28 +73,36 @@ def _integer_column(item_ids: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _text_column(item_ids: Sequence[str] | NDArray[np.str_] | pa.Array) -> pa.LargeStringArray:
-    try:
-        if isinstance(item_ids, pa.Array):
-            column = item_ids.cast(pa.large_string())
-        else:
+    if isinstance(item_ids, pa.Array):
+        if not (pa.types.is_string(item_ids.type) or pa.types.is_large_string(item_ids.type)):
+            raise CatalogError(
+                f"item_ids: an Arrow array of {item_ids.type}; give strings, or a numpy array of integers"
+            )
+        column = item_ids.cast(pa.large_string())
+    else:
+        try:
             column = pa.array(list(item_ids), pa.large_string())
-    except (pa.ArrowException, UnicodeEncodeError) as error:
-        row = next((row for row, item_id in enumerate(item_ids) if not _is_text(item_id)), 0)
-        raise CatalogError(
-            f"item_ids: row {row} has {item_ids[row]!r}; give an int64 array, or strings of Unicode text only"
-        ) from error
+        except (pa.ArrowException, UnicodeEncodeError) as error:
+            row = next(row for row, item_id in enumerate(item_ids) if not _is_text(item_id))
+            raise CatalogError(
+                f"item_ids: row {row} has {item_ids[row]!r}; give strings of Unicode text, or a numpy array of integers"
+            ) from error
     if column.null_count:
         row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
         raise CatalogError(f"item_ids: row {row} has no id; give every row one")
     lengths = pc.binary_length(column).to_numpy()
-    if len(lengths) and not (lengths.min() >= 1 and lengths.max() <= MAX_ID_BYTES):
-        row = int(np.argmax((lengths < 1) | (lengths > MAX_ID_BYTES)))
-        raise CatalogError(f"item_ids: row {row} has an id of {lengths[row]} bytes; give 1 to {MAX_ID_BYTES}")
+    is_wrong = (lengths < 1) | (lengths > MAX_ID_BYTES)
+    if is_wrong.any():
+        row = int(np.argmax(is_wrong))
+        raise CatalogError(f"item_ids: row {row} has an id of {lengths[row]} bytes; give 1 to {MAX_ID_BYTES} bytes")
     return column
 
 
 def _is_text(item_id: object) -> bool:
+    if not isinstance(item_id, str):
+        return item_id is None  # reported on its own, as a missing id
     try:
-        return isinstance(item_id, str) and bool(item_id.encode() or True)
+        item_id.encode()
     except UnicodeEncodeError:
         return False
+    return True

@@ -9,14 +9,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from item_catalog.errors import CatalogError
-from item_catalog.id_columns import MAX_ID_BYTES, IdColumn
+from item_catalog.id_columns import MAX_ID_BYTES, IdColumn, exceeds_previous, take
 from item_catalog.indices import checked_indices
 from item_catalog.trie import NOT_FOUND
 
@@ -59,12 +59,13 @@ class IntegerIds:
         """Positions int [n] -> their ids. Raises CatalogError for a position that is none."""
         return [str(number) for number in self.values[checked_indices("positions", positions, len(self))].tolist()]
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """Every array, by the name it is stored under."""
         return {"item_ids": self.values, "item_order": self.order}
 
-    def check(self) -> None:
-        """Nothing about the values alone can be broken: any int64 is an id."""
+    def check(self, item_offsets: NDArray[np.integer]) -> None:
+        """Raise CatalogError unless ids ascend within each leaf of `item_offsets`, and `order` sorts them."""
+        _check_order(self, item_offsets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +87,7 @@ class TextIds:
         return len(self.order)
 
     @property
-    def column(self) -> IdColumn:
+    def column(self) -> pa.LargeStringArray:
         """The ids in catalogue order, as building and checking see them; shares the memory of the arrays."""
         return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.utf8))
 
@@ -98,12 +99,15 @@ class TextIds:
         """Positions int [n] -> their ids. Raises CatalogError for a position that is none."""
         return [self._id_at(position).decode() for position in checked_indices("positions", positions, len(self))]
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """Every array, by the name it is stored under."""
         return {"item_id_offsets": self.offsets, "item_id_utf8": self.utf8, "item_order": self.order}
 
-    def check(self) -> None:
-        """Raise CatalogError unless the offsets cut `utf8` into ids of 1 to 256 bytes of valid UTF-8."""
+    def check(self, item_offsets: NDArray[np.integer]) -> None:
+        """Raise CatalogError unless ids ascend within each leaf of `item_offsets`, and `order` sorts them.
+
+        Before that, unless `offsets` cut `utf8` into ids of 1 to 256 bytes of valid UTF-8.
+        """
         lengths = np.diff(self.offsets)
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.utf8):
             raise CatalogError("item ids: their offsets do not span their bytes; rebuild the catalogue")
@@ -113,6 +117,7 @@ class TextIds:
             self.column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise CatalogError(f"item ids: {error}; rebuild the catalogue") from error
+        _check_order(self, item_offsets)
 
     def _find(self, text: str) -> int:
         # A lone surrogate is no text that any id has; passing it through finds nothing instead of raising.
@@ -132,13 +137,24 @@ ItemIds: TypeAlias = IntegerIds | TextIds
 def item_ids_from_column(column: IdColumn, order: NDArray[np.int64]) -> ItemIds:
     """Ids in catalogue order and the positions by ascending id -> the kind of ids that `column` holds.
 
-    `column` must own its memory from the start, as every freshly taken one does.
+    `column` must not be a slice of a longer one; what `take` returns never is.
     """
     if isinstance(column, np.ndarray):
         return IntegerIds(column, order)
     _, offsets_buffer, utf8_buffer = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[: len(column) + 1]
     return TextIds(offsets, np.frombuffer(utf8_buffer, np.uint8)[: offsets[-1]], order)
+
+
+def _check_order(item_ids: ItemIds, item_offsets: NDArray[np.integer]) -> None:
+    may_fall = np.zeros(len(item_ids), bool)
+    may_fall[item_offsets[:-1]] = True  # a leaf's first id has none before it
+    if not np.all(may_fall | exceeds_previous(item_ids.column)):
+        raise CatalogError("item ids: those on one SID are not ascending; rebuild the catalogue")
+    order = item_ids.order
+    # Strictly ascending ids are distinct, so an order that makes them so is a permutation.
+    if order.min() < 0 or order.max() >= len(order) or not exceeds_previous(take(item_ids.column, order)).all():
+        raise CatalogError("item ids: item_order does not sort them, or two items have one id; rebuild the catalogue")
 
 
 def _parse_int64(text: str) -> int | None:

@@ -41,7 +41,7 @@ class SidLayout:
             )
         for level, size in enumerate(self.codebook_sizes):
             column = codes[:, level]
-            if len(column) and not (0 <= column.min() and column.max() < size):
+            if len(column) and not (column.min() >= 0 and column.max() < size):
                 row = int(np.flatnonzero((column < 0) | (column >= size))[0])
                 raise CatalogError(
                     f"codes: row {row} has code {column[row]} at level {level}; codes there are 0 to {size - 1}"

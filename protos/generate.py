@@ -48,9 +48,7 @@ def _run_protoc(protos: Path, sources: list[Path], *outputs: str) -> None:
 def stale_stubs(generated: dict[str, str], stubs: Path = STUBS) -> list[str]:
     """Names of stubs that differ from `generated`, are missing, or belong to no proto any more."""
     committed = {path.relative_to(stubs).as_posix(): path.read_text() for path in stubs.rglob("*_pb2*.py*")}
-    return sorted(
-        name for name in committed.keys() | generated.keys() if committed.get(name) != generated.get(name)
-    )
+    return sorted(name for name in committed.keys() | generated.keys() if committed.get(name) != generated.get(name))
 
 
 def write(generated: dict[str, str], stubs: Path = STUBS) -> None:

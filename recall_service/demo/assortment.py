@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from item_catalog.sid import SidLayout
-from recall_service.demo.words import ADJECTIVES, BRANDS, COLOURS, DEPARTMENTS, KINDS, KINDS_PER_DEPARTMENT, STYLES
+from recall_service.demo.words import BRANDS, COLOURS, DEPARTMENTS, KINDS, KINDS_PER_DEPARTMENT, STYLES
 
 LAYOUT = SidLayout((256, 256, 256))
 NUM_KINDS = len(KINDS)
 NUM_STYLES = len(STYLES)
-_NUM_VARIANTS = len(ADJECTIVES[0])
+_NUM_VARIANTS = len(STYLES[0])
 _BRANDS_PER_DEPARTMENT = 20
 _HOUSE_STYLE_SHARE = 0.6  # of a brand's items that come in the brand's own style
 
@@ -44,7 +44,7 @@ class Assortment:
 
 def zipf(size: int, exponent: float) -> NDArray[np.float64]:
     """Shares of ranks 1..size, proportional to rank ** -exponent: float64 [size], sums to 1."""
-    weights = np.arange(1, size + 1, dtype=np.float64) ** -exponent
+    weights: NDArray[np.float64] = np.arange(1, size + 1, dtype=np.float64) ** -exponent
     return weights / weights.sum()
 
 
@@ -91,7 +91,7 @@ def _titles(*features: NDArray[np.integer]) -> tuple[str, ...]:
     count_of: dict[str, int] = {}
     titles = []
     for kind, brand, style, variant, colour in zip(*(feature.tolist() for feature in features), strict=True):
-        title = f"{BRANDS[brand]} {ADJECTIVES[style][variant]} {KINDS[kind]}, {COLOURS[colour]}"
+        title = f"{BRANDS[brand]} {STYLES[style][variant]} {KINDS[kind]}, {COLOURS[colour]}"
         count_of[title] = count_of.get(title, 0) + 1
         titles.append(title if count_of[title] == 1 else f"{title}, no. {count_of[title]}")
     return tuple(titles)

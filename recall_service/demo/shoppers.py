@@ -55,9 +55,7 @@ def walk(rng: np.random.Generator, assortment: Assortment, num_shoppers: int, nu
     return taken
 
 
-def _nearby_kinds(
-    rng: np.random.Generator, assortment: Assortment, kinds: NDArray[np.integer]
-) -> NDArray[np.int64]:
+def _nearby_kinds(rng: np.random.Generator, assortment: Assortment, kinds: NDArray[np.integer]) -> NDArray[np.int64]:
     """For each kind another one, int64 of the same shape: mostly of its department, otherwise any, by popularity."""
     neighbour = kinds - kinds % KINDS_PER_DEPARTMENT + rng.integers(KINDS_PER_DEPARTMENT, size=kinds.shape)
     anywhere = rng.choice(NUM_KINDS, kinds.shape, p=assortment.kind_popularity)

@@ -25,33 +25,41 @@ from recall_service.demo.tokens import BOS, EOS, PAD, SPECIAL_TOKENS, make_token
 MAX_HISTORY = 20
 _BATCH_USERS = 64
 _PEAK_LEARNING_RATE = 4e-3
-_WARM_UP_SHARE = 0.05  # of the budget
+_TRAINING_SHARE = 0.98  # of the seconds allowed; the rest is for the last step and for writing
+_WARM_UP_SHARE = 0.05  # of the training
 _LENGTH_JITTER = 4.0  # how far, in items, the order by length is shaken: batches mix a little and pad a little
 _IGNORED = -100  # a label that has no loss
 
 
 def train_checkpoint(
-    shop: Shop, directory: Path, *, max_seconds: float = 60.0, seed: int = 7, show_progress: bool = True
+    shop: Shop, directory: Path, *, max_seconds: float = 60.0, seed: int = 7, progress: bool = True
 ) -> None:
     """Train on the shop's training users and write a Hugging Face checkpoint, tokenizer included, into `directory`.
 
-    max_seconds bounds the wall time of training; writing takes well under a second more. Reports loss and steps on
-    stderr while it trains.
+    max_seconds bounds the wall time of the whole call. With `progress`, loss and steps are shown on stderr.
+    Raises ValueError when there is no time to train.
     """
+    if not max_seconds > 0:
+        raise ValueError(f"max_seconds: {max_seconds}; give a positive number of seconds to train for")
     started = time.monotonic()
+    budget_seconds = max_seconds * _TRAINING_SHARE
     model = _make_model(seed)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not show_progress) as progress:
-        task = progress.add_task("training", total=max_seconds, news="")
+    with _progress_bar(shown=progress) as bar:
+        task = bar.add_task("training", total=budget_seconds, news="")
         for step, batch in enumerate(_batches(shop, np.random.default_rng(seed)), start=1):
-            elapsed = time.monotonic() - started
-            if elapsed >= max_seconds:
+            loss = _train_step(model, optimizer, batch, _learning_rate((time.monotonic() - started) / budget_seconds))
+            elapsed_seconds = time.monotonic() - started
+            bar.update(task, completed=elapsed_seconds, news=f"step {step}, loss {loss:.3f}")
+            if elapsed_seconds >= budget_seconds:
                 break
-            loss = _train_step(model, optimizer, batch, _learning_rate(elapsed / max_seconds))
-            progress.update(task, completed=elapsed, news=f"step {step}, loss {loss:.3f}")
     model.save_pretrained(directory)
     make_tokenizer(LAYOUT).save_pretrained(directory)
+
+
+def _progress_bar(*, shown: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}"), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not shown)
 
 
 def _make_model(seed: int) -> Qwen3ForCausalLM:
@@ -75,9 +83,9 @@ def _make_model(seed: int) -> Qwen3ForCausalLM:
 
 
 def _learning_rate(share: float) -> float:
-    """Linear warm-up, then a cosine down to 0, over the share of the budget that has passed."""
+    """Linear warm-up, then a cosine down to 0, over the share of the training that has passed."""
     warm_up = min(1.0, share / _WARM_UP_SHARE)
-    return _PEAK_LEARNING_RATE * warm_up * 0.5 * (1 + math.cos(math.pi * share))
+    return _PEAK_LEARNING_RATE * warm_up * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
 
 
 def _batches(shop: Shop, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:

@@ -92,6 +92,6 @@ def attend_beams(
     context_weights, beam_weights = weights.split((context_len, beam_scores.shape[-1]), dim=-1)
     context_weights = context_weights.transpose(0, 1).reshape(num_kv_heads, num_rows * group, context_len)
     context_mix = context_weights @ context_values.transpose(0, 1)  # [kv_heads, rows * group, dim]
-    beam_mix = beam_weights @ beam_values.transpose(1, 2)  # [rows, kv_heads, group, dim]
-    mixed = context_mix.view(num_kv_heads, num_rows, group, dim).transpose(0, 1) + beam_mix
-    return mixed.reshape(num_rows, num_heads, dim)
+    beam_mix: Tensor = beam_weights @ beam_values.transpose(1, 2)  # [rows, kv_heads, group, dim]
+    mixed: Tensor = context_mix.view(num_kv_heads, num_rows, group, dim).transpose(0, 1) + beam_mix
+    return mixed.flatten(1, 2)

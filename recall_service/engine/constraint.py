@@ -24,10 +24,15 @@ class Children(NamedTuple):
     counts: Tensor
 
 
+NO_TOKEN = -1
+
+
 class TrieConstraint:
     """A PrefixTrie on the device, speaking the model's token ids.
 
     level_tokens: per level, the token id of every code, int64 [codebook_size]; ids within a level are distinct.
+    A code that no SID uses may have NO_TOKEN.
+    Raises ValueError when codebooks and trie disagree.
     """
 
     def __init__(
@@ -36,18 +41,22 @@ class TrieConstraint:
         sizes = tuple(len(tokens) for tokens in level_tokens)
         if sizes != trie.layout.codebook_sizes:
             raise ValueError(f"level_tokens: sizes {sizes}; the trie's codebooks are {trie.layout.codebook_sizes}")
-        for level, tokens in enumerate(level_tokens):
-            if len(np.unique(tokens)) != len(tokens):
+        for level, (tokens, codes) in enumerate(zip(level_tokens, trie.codes, strict=True)):
+            known = tokens[tokens != NO_TOKEN]
+            if len(np.unique(known)) != len(known):
                 raise ValueError(f"level_tokens[{level}]: two codes share a token id; give each its own")
+            if (tokens[codes] == NO_TOKEN).any():
+                raise ValueError(f"level_tokens[{level}]: a code of the trie has no token; give it one")
         self.num_steps = trie.num_levels
         self.max_token = max(int(tokens.max()) for tokens in level_tokens)
         self._offsets = [_as_tensor(offsets).to(device) for offsets in trie.offsets]
-        self._codes = [_as_tensor(codes.view(np.int16)).to(device) for codes in trie.codes]  # 16 bits, sign undone below
+        self._codes = [_as_tensor(codes.view(np.int16)).to(device) for codes in trie.codes]  # sign undone below
         self._level_tokens = [torch.as_tensor(tokens, dtype=torch.int64, device=device) for tokens in level_tokens]
+        self._codebooks = [tokens[tokens != NO_TOKEN] for tokens in self._level_tokens]
 
     def codebook(self, level: int) -> Tensor:
-        """Token ids int64 [codebook_size] of a level, by code."""
-        return self._level_tokens[level]
+        """The token ids of a level, int64 [codes that have one]."""
+        return self._codebooks[level]
 
     def children(self, level: int, nodes: Tensor) -> Children:
         """All children of nodes int64 [rows] at depth `level`: a ragged list, flat."""

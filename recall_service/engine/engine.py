@@ -66,7 +66,7 @@ class RunningRequest:
     @property
     def num_rows(self) -> int:
         """Live beams now."""
-        return self.span.stop - self.span.start
+        return int(self.span.stop - self.span.start)
 
     @property
     def is_complete(self) -> bool:
@@ -135,6 +135,19 @@ class BeamEngine:
         self._fail([running for running in self._running if running.request_id == request_id], error)
         self._free_orphans()
 
+    def stage_of(self, request_id: int) -> str:
+        """Where a request is: queue, prefill or decode. A snapshot that any thread may take."""
+        depth = next((running.depth for running in self._running if running.request_id == request_id), None)
+        return "queue" if depth is None else "prefill" if depth == 0 else "decode"
+
+    def abort(self, error: RecallError) -> list[Completion]:
+        """Fail everything that waits or runs; the engine is empty afterwards."""
+        self._completed += [Completion(waiting.request_id, error) for waiting in self._scheduler.remove_all()]
+        self._fail(self._running, error)
+        self._free_orphans()
+        completed, self._completed = self._completed, []
+        return completed
+
     def step(self) -> list[Completion]:
         """Take every running request one level further; return whatever completed or failed since the last step."""
         with torch.inference_mode():
@@ -165,7 +178,7 @@ class BeamEngine:
         self._scheduler.check_fits(request, self.pages)
         vocab_size, last_position = self.model.config.vocab_size, len(request.prompt) + num_steps(request) - 1
         violations = []
-        if not 0 <= request.prompt.min() or not request.prompt.max() < vocab_size:
+        if not request.prompt.min() >= 0 or not request.prompt.max() < vocab_size:
             violations.append(Violation("prompt", f"holds a token id outside 0 to {vocab_size - 1}"))
         if last_position > self.model.config.max_positions:
             limit = self.model.config.max_positions - num_steps(request) + 1
@@ -187,7 +200,7 @@ class BeamEngine:
                 self._fail([running], DeadlineExpired("prefill" if running.depth <= 1 else "decode"))
 
     def _admit(self) -> None:
-        admitted = []
+        admitted: list[RunningRequest] = []
         while (waiting := self._scheduler.admit(self.pages)) is not None:
             prompt_len = len(waiting.request.prompt)
             pages = self.pages.allocate(prompt_len)

@@ -99,6 +99,11 @@ class Scheduler:
         self._waiting = deque(kept)
         return found
 
+    def remove_all(self) -> list[Waiting]:
+        """Take out every waiting request."""
+        removed, self._waiting = list(self._waiting), deque()
+        return removed
+
     def remove_expired(self, now: float) -> list[Waiting]:
         """Take out every waiting request whose deadline has passed."""
         expired = [w for w in self._waiting if w.request.deadline is not None and w.request.deadline <= now]

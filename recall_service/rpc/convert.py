@@ -18,9 +18,20 @@ _CACHE_MODES = {
     recall_pb2.CACHE_MODE_REFRESH: CacheMode.REFRESH,
     recall_pb2.CACHE_MODE_BYPASS: CacheMode.BYPASS,
 }
-_SERVED_FROM = {member: recall_pb2.ServedFrom.Value(f"SERVED_FROM_{member.name}") for member in ServedFrom}
-_SHORT_REASON = {member: recall_pb2.ShortReason.Value(f"SHORT_REASON_{member.name}") for member in ShortReason}
-_SCORE_SPACE = {member: recall_pb2.ScoreSpace.Value(f"SCORE_SPACE_{member.name}") for member in ScoreSpace}
+_SERVED_FROM = {
+    ServedFrom.ENGINE: recall_pb2.SERVED_FROM_ENGINE,
+    ServedFrom.LOCAL_CACHE: recall_pb2.SERVED_FROM_LOCAL_CACHE,
+    ServedFrom.SHARED_CACHE: recall_pb2.SERVED_FROM_SHARED_CACHE,
+}
+_SHORT_REASON = {
+    ShortReason.CATALOG_EXHAUSTED: recall_pb2.SHORT_REASON_CATALOG_EXHAUSTED,
+    ShortReason.BEAM_TOO_NARROW: recall_pb2.SHORT_REASON_BEAM_TOO_NARROW,
+}
+_SCORE_SPACE = {
+    ScoreSpace.VOCABULARY: recall_pb2.SCORE_SPACE_VOCABULARY,
+    ScoreSpace.CODEBOOK: recall_pb2.SCORE_SPACE_CODEBOOK,
+    ScoreSpace.CATALOG: recall_pb2.SCORE_SPACE_CATALOG,
+}
 
 
 def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> RecallQuery:
@@ -75,9 +86,7 @@ def _add_items(response: recall_pb2.RecallResponse, answer: RecallAnswer) -> Non
 def _completeness(short_reason: ShortReason | None) -> recall_pb2.Completeness:
     if short_reason is None:
         return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_COMPLETE)
-    return recall_pb2.Completeness(
-        state=recall_pb2.COMPLETENESS_STATE_SHORT, short_reason=_SHORT_REASON[short_reason]
-    )
+    return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_SHORT, short_reason=_SHORT_REASON[short_reason])
 
 
 def _timings(timings: Timings) -> recall_pb2.Timings:

@@ -40,7 +40,7 @@ class CallGuard:
 
     @asynccontextmanager
     async def call(
-        self, method: str, context: "grpc.aio.ServicerContext[Any, Any]", request_id: str
+        self, method: str, context: grpc.aio.ServicerContext[Any, Any], request_id: str
     ) -> AsyncIterator[None]:
         """Run the body as one call of `method`; a call that is not admitted never reaches it."""
         started = time.perf_counter()
@@ -59,11 +59,11 @@ class CallGuard:
         finally:
             self._rpc_observer.rpc_handled(method, code.name, time.perf_counter() - started)
 
-    def _admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+    def _admit(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
             self._admission.enter()
         except NotReady:
             self._observer.rejected("not_ready")
             raise
         # Not at the end of the body: a call is inside until its response is sent, or draining could cut it off.
-        context.add_done_callback(lambda _: self._admission.leave())
+        context.add_done_callback(lambda _: self._admission.leave())  # type: ignore[arg-type]

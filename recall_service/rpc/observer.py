@@ -16,5 +16,8 @@ class RpcObserver(Protocol):
 class NullRpcObserver:
     """Listens to nothing; the default."""
 
-    def rpc_started(self, method: str) -> None: ...
-    def rpc_handled(self, method: str, code_name: str, seconds: float) -> None: ...
+    def rpc_started(self, method: str) -> None:
+        """Do nothing."""
+
+    def rpc_handled(self, method: str, code_name: str, seconds: float) -> None:
+        """Do nothing."""

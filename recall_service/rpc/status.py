@@ -22,6 +22,7 @@ from recall_service.errors import (
     UnknownVersion,
     Violation,
 )
+from recall_service.stubs.recall.v1.recall_pb2 import RecallFailure
 
 DOMAIN = "recall-service"
 
@@ -49,6 +50,17 @@ def code_of(error: BaseException) -> grpc.StatusCode:
     return next((STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES), grpc.StatusCode.INTERNAL)
 
 
+def reason_of(error: BaseException) -> str:
+    """The stable, machine-readable name of what went wrong; INTERNAL for what is not ours."""
+    return error.reason if isinstance(error, RecallError) else RecallError.reason
+
+
+def failure_of(error: BaseException, request_id: str) -> RecallFailure:
+    """What the caller of a batch is told about `error` in one of its entries: the facts of `status_of`."""
+    status = status_of(error, request_id)
+    return RecallFailure(code=status.code, message=status.message, reason=reason_of(error), request_id=request_id)
+
+
 def status_of(error: BaseException, request_id: str) -> Status:
     """What the caller is told about `error`. Faults of the server are logged here, with their traceback.
 
@@ -56,8 +68,7 @@ def status_of(error: BaseException, request_id: str) -> Status:
     for Overloaded. Bounded in size; `num_violations` in the metadata tells how many there were in all.
     """
     code = code_of(error)
-    reason = error.reason if isinstance(error, RecallError) else RecallError.reason
-    info = ErrorInfo(reason=reason, domain=DOMAIN, metadata={"request_id": request_id})
+    info = ErrorInfo(reason=reason_of(error), domain=DOMAIN, metadata={"request_id": request_id})
     if code is grpc.StatusCode.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
         message = f"internal error; give request id {request_id} to the operators of this service"

@@ -1,4 +1,4 @@
-"""Is a request well formed and within the limits of the bundle it addresses? Every violation is found, not only the first.
+"""Is a request well formed, and within the limits of the bundle it addresses? Every violation is found.
 
 Knows the contract and a bundle's public limits. It does not know the vocabulary or the catalogue: token ids out of
 range and unknown items are the pipeline's to judge.

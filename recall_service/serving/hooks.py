@@ -13,7 +13,15 @@ class Observer(Protocol):
         """A stage ended: validate, cache_get, prompt, queue, prefill, decode, map, cache_put, serialize."""
 
     def answered(
-        self, scene: str, outcome: str, seconds: float, *, items: int, proven: int, beam_width: int, unknown_history: int
+        self,
+        scene: str,
+        outcome: str,
+        seconds: float,
+        *,
+        items: int,
+        proven: int,
+        beam_width: int,
+        unknown_history: int,
     ) -> None:
         """A question was answered: outcome is ok, cached or short."""
 
@@ -50,7 +58,15 @@ class NullObserver:
 
     def stage(self, stage: str, seconds: float) -> None: ...
     def answered(
-        self, scene: str, outcome: str, seconds: float, *, items: int, proven: int, beam_width: int, unknown_history: int
+        self,
+        scene: str,
+        outcome: str,
+        seconds: float,
+        *,
+        items: int,
+        proven: int,
+        beam_width: int,
+        unknown_history: int,
     ) -> None: ...
     def failed(self, scene: str, seconds: float) -> None: ...
     def short(self, reason: str) -> None: ...

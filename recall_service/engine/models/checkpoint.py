@@ -52,7 +52,8 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{path}: tensor {name} is stored as {stored.get_dtype()}; convert the checkpoint to F32 or BF16"
                 )
-            return file.get_tensor(name).to(dtype)
+            tensor: Tensor = file.get_tensor(name)
+            return tensor.to(dtype)
 
     def stored_dtype(self, name: str) -> torch.dtype:
         """The dtype in which a tensor is stored."""
@@ -78,7 +79,9 @@ class Checkpoint:
         try:
             shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-            raise CheckpointError(f"{index}: no readable weight_map ({error}); restore it from the checkpoint") from None
+            raise CheckpointError(
+                f"{index}: no readable weight_map ({error}); restore it from the checkpoint"
+            ) from None
         return [self._shard(index, shard) for shard in shards]
 
     def _shard(self, index: Path, name: str) -> Path:

@@ -47,7 +47,7 @@ class Attention(Protocol):
     """Keeps the keys and values of the rows, and lets the rows attend."""
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """queries [n, heads, head_dim], keys and values [n, kv_heads, head_dim] -> [n, heads, head_dim]."""
+        """Queries [n, heads, head_dim], keys and values [n, kv_heads, head_dim] -> [n, heads, head_dim]."""
 
 
 class Decoder:
@@ -70,7 +70,7 @@ class Decoder:
         return self._weights.embedding.device
 
     def hidden(self, tokens: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        """Token ids and their positions, int64 [n] each -> last hidden states [n, hidden_size], before the final norm."""
+        """Token ids and their positions, int64 [n] each -> states [n, hidden_size] before the final norm."""
         states = functional.embedding(tokens, self._weights.embedding)
         cosines, sines = self._cosines[positions], self._sines[positions]
         for index, layer in enumerate(self._weights.layers):

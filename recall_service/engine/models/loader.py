@@ -65,7 +65,10 @@ class _Reader:
     def _layer(self, prefix: str) -> LayerWeights:
         config = self._config
         query_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        qkv = [(f"{prefix}.self_attn.{name}_proj", size) for name, size in zip("qkv", (query_size, kv_size, kv_size), strict=True)]
+        qkv = [
+            (f"{prefix}.self_attn.{name}_proj", size)
+            for name, size in zip("qkv", (query_size, kv_size, kv_size), strict=True)
+        ]
         out = [(f"{prefix}.self_attn.o_proj", config.hidden_size)]
         gate_up = [(f"{prefix}.mlp.{name}_proj", config.mlp_size) for name in ("gate", "up")]
         down = [(f"{prefix}.mlp.down_proj", config.hidden_size)]

@@ -57,7 +57,7 @@ def inverse_frequencies(rope: RopeScaling, head_dim: int) -> Tensor:
 
 
 def _slow_long_waves(frequencies: Tensor, rope: RopeScaling) -> Tensor:
-    """Llama 3.1: waves longer than the original context are slowed by `factor`, short ones kept, those between blended."""
+    """Llama 3.1: slow waves longer than the original context by `factor`, keep short ones, blend those between."""
     waves_in_context = rope.original_max_positions * frequencies / (2 * math.pi)
     keep = (waves_in_context - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     keep = keep.clamp(0.0, 1.0)

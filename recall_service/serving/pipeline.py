@@ -1,0 +1,190 @@
+"""One question from arrival to answer: pin a bundle, look in the cache, build the prompt, search, map to items."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_service.engine.request import BeamRequest, BeamResult
+from recall_service.errors import (
+    DeadlineExpired,
+    HistoryEmpty,
+    InvalidRequest,
+    Overloaded,
+    RecallError,
+    Violation,
+)
+from recall_service.serving.cache_key import cache_key
+from recall_service.serving.hooks import Observer
+from recall_service.serving.items import items_of_beams
+from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery, ServedFrom, Timings
+from recall_service.serving.registry import LiveBundle, Registry
+from recall_service.serving.result_cache import ResultCache
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Where a call was when it was given up: queue, prefill or decode."""
+
+    stage: str = "queue"
+
+    def set(self, stage: str) -> None:
+        self.stage = stage
+
+
+class Pipeline:
+    """Answers queries from the live bundles, through the result cache; reports to `observer`."""
+
+    def __init__(self, registry: Registry, cache: ResultCache, observer: Observer) -> None:
+        self._registry, self._cache, self._observer = registry, cache, observer
+
+    def bundles(self) -> Sequence[BundleInfo]:
+        """Every live bundle, the default one first."""
+        return self._registry.infos
+
+    async def recall(self, query: RecallQuery, scene: str) -> RecallAnswer:
+        """Answer one query. Cancelling this coroutine stops the work it started.
+
+        Raises InvalidRequest, HistoryEmpty, UnknownVersion, Overloaded, DeadlineExpired, NotReady or EngineFailure.
+        """
+        started = time.perf_counter()
+        progress = _Progress()
+        try:
+            answer = await self._within_deadline(query, progress)
+        except (RecallError, asyncio.CancelledError) as error:
+            self._report_failure(scene, error, time.perf_counter() - started, query, progress)
+            raise
+        answer = replace(answer, timings=replace(answer.timings, total_seconds=time.perf_counter() - started))
+        self._report_answer(scene, answer)
+        return answer
+
+    async def _within_deadline(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
+        try:
+            async with asyncio.timeout(None if query.deadline is None else query.deadline - time.monotonic()):
+                return await self._answer(query, progress)
+        except TimeoutError:
+            raise DeadlineExpired(progress.stage) from None
+
+    async def _answer(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
+        live = self._registry.pin(query.bundle)
+        query = replace(
+            query,
+            num_items=query.num_items or live.info.default_num_items,
+            beam_width=query.beam_width or live.info.default_beam_width,
+        )
+        key = cache_key(
+            bundle=live.info.name,
+            bundle_version=live.info.version,
+            catalog_version=live.info.catalog_version,
+            score_space=live.info.score_space,
+            beam_width=query.beam_width,
+            num_items=query.num_items,
+            include_steps=query.include_steps,
+            history=query.history,
+            prompt=query.prompt,
+        )
+        return await self._cache.answer(key, query.cache_mode, lambda: self._compute(query, live, progress))
+
+    async def _compute(self, query: RecallQuery, live: LiveBundle, progress: _Progress) -> RecallAnswer:
+        started = time.perf_counter()
+        prompt, num_unknown = _prompt(query, live)
+        self._observer.stage("prompt", time.perf_counter() - started)
+        result = await live.runner.search(
+            BeamRequest(
+                prompt=prompt,
+                beam_width=query.beam_width,
+                constraint=live.bundle.constraint,
+                score_space=live.info.score_space,
+                deadline=query.deadline,
+                with_ranks=query.include_steps,
+            ),
+            progress.set,
+        )
+        started = time.perf_counter()
+        answer = _to_answer(query, live, result, num_unknown)
+        self._observer.stage("map", time.perf_counter() - started)
+        for stage in ("queue", "prefill", "decode"):
+            self._observer.stage(stage, getattr(answer.timings, f"{stage}_seconds"))
+        return answer
+
+    def _report_answer(self, scene: str, answer: RecallAnswer) -> None:
+        outcome = "ok" if answer.served_from is ServedFrom.ENGINE else "cached"
+        if answer.short_reason is not None:
+            outcome = "short"
+            self._observer.short(answer.short_reason.value)
+        self._observer.answered(
+            scene,
+            outcome,
+            answer.timings.total_seconds,
+            items=len(answer.item_ids),
+            proven=answer.proven_count,
+            beam_width=answer.beam_width,
+            unknown_history=answer.unknown_history_items,
+        )
+
+    def _report_failure(
+        self, scene: str, error: BaseException, seconds: float, query: RecallQuery, progress: _Progress
+    ) -> None:
+        self._observer.failed(scene, seconds)
+        out_of_time = query.deadline is not None and query.deadline <= time.monotonic()
+        if isinstance(error, DeadlineExpired):
+            self._observer.deadline_expired(error.stage)
+        elif isinstance(error, asyncio.CancelledError) and out_of_time:
+            self._observer.deadline_expired(progress.stage)  # gRPC noticed first and cancelled the call
+        elif isinstance(error, Overloaded):
+            self._observer.rejected("queue_full")
+        elif isinstance(error, InvalidRequest | HistoryEmpty):
+            self._observer.rejected("invalid")
+
+
+def _prompt(query: RecallQuery, live: LiveBundle) -> tuple[NDArray[np.int64], int]:
+    """The query's prompt, int64 [prompt_len], and how many of its history items are unknown."""
+    if query.prompt is not None:
+        return _checked_tokens(query.prompt, live.bundle.model.config.vocab_size), 0
+    history = query.history or ()
+    prompt, num_unknown = live.bundle.history_prompt(history)
+    if num_unknown == len(history) and live.bundle.file.prompt.empty_history == "refuse":
+        raise HistoryEmpty(
+            f"none of the {len(history)} history items is in catalogue {live.info.catalog_version}, and bundle "
+            f"{live.info.name} does not serve an empty history"
+        )
+    return prompt, num_unknown
+
+
+def _checked_tokens(token_ids: tuple[int, ...], vocab_size: int) -> NDArray[np.int64]:
+    prompt = np.array(token_ids, np.int64)
+    beyond = np.flatnonzero((prompt < 0) | (prompt >= vocab_size))
+    if len(beyond):
+        raise InvalidRequest(
+            [
+                Violation(f"prompt.token_ids[{index}]", f"{prompt[index]}; token ids are 0 to {vocab_size - 1}")
+                for index in beyond[:100]
+            ]
+        )
+    return prompt
+
+
+def _to_answer(query: RecallQuery, live: LiveBundle, result: BeamResult, num_unknown: int) -> RecallAnswer:
+    found = items_of_beams(result, live.bundle.catalog, query.num_items)
+    assert result.leaves is not None
+    return RecallAnswer(
+        item_ids=found.item_ids,
+        scores=result.scores[found.beams].astype(np.float64),
+        sids=live.bundle.catalog.trie.leaf_sids(result.leaves[found.beams]),
+        step_log_probs=result.log_probs[found.beams] if query.include_steps else None,
+        step_ranks=result.ranks[found.beams] if result.ranks is not None else None,
+        short_reason=found.short_reason,
+        proven_count=found.proven_count,
+        served_from=ServedFrom.ENGINE,
+        bundle=live.info.name,
+        bundle_version=live.info.version,
+        catalog_version=live.info.catalog_version,
+        score_space=live.info.score_space,
+        beam_width=query.beam_width,
+        unknown_history_items=num_unknown,
+        rows_forwarded=result.rows_forwarded,
+        timings=Timings(result.queue_seconds, result.prefill_seconds, result.decode_seconds),
+    )

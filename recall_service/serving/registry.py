@@ -1,0 +1,147 @@
+"""Which bundles are live. A request pins one and keeps it to its end."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from recall_service.engine.engine import BeamEngine
+from recall_service.engine.request import BeamRequest
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import BundleError, UnknownVersion
+from recall_service.serving.bundle import Bundle, check_setup
+from recall_service.serving.engine_runner import EngineRunner
+from recall_service.serving.hooks import Observer
+from recall_service.serving.query import BundleInfo
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveBundle:
+    """A bundle, the engine that searches it, and what callers may know of it."""
+
+    bundle: Bundle
+    runner: EngineRunner
+    info: BundleInfo
+
+    async def warm_up(self) -> None:
+        """Search once with the widest beam after the longest history prompt, so that no caller pays for first times."""
+        template, prompt = self.bundle.template, self.bundle.file.prompt
+        trie = self.bundle.catalog.trie
+        leaves = np.arange(prompt.max_history) % trie.num_leaves
+        await self.runner.search(
+            BeamRequest(
+                prompt=template.build(trie.leaf_sids(leaves)),
+                beam_width=self.info.max_beam_width,
+                constraint=self.bundle.constraint,
+                score_space=self.info.score_space,
+            )
+        )
+
+
+class Registry:
+    """Live bundles by name, the default one first."""
+
+    def __init__(self, live: Sequence[LiveBundle]) -> None:
+        self._live = {entry.info.name: entry for entry in live}
+        self._infos = tuple(entry.info for entry in live)
+
+    def __iter__(self) -> Iterator[LiveBundle]:
+        return iter(self._live.values())
+
+    @property
+    def infos(self) -> Sequence[BundleInfo]:
+        """What callers may know, the default bundle first."""
+        return self._infos
+
+    def pin(self, name: str) -> LiveBundle:
+        """The bundle of that name, or the default one for an empty name. Raises UnknownVersion."""
+        if not name:
+            return next(iter(self._live.values()))
+        if name not in self._live:
+            raise UnknownVersion(f"bundle {name!r} is not served here; served are {', '.join(self._live)}")
+        return self._live[name]
+
+    def load(self) -> Mapping[str, float]:
+        """How full the engines are now, summed over bundles: requests, rows, and pages of context."""
+        engines = [entry.runner.engine for entry in self]
+        return {
+            "queue_depth": sum(engine.num_waiting for engine in engines),
+            "inflight_requests": sum(engine.num_running for engine in engines),
+            "beam_rows_used": sum(engine.num_rows for engine in engines),
+            "beam_rows_free": sum(engine.limits.max_rows - engine.num_rows for engine in engines),
+            "context_pages_used": sum(engine.pages.num_pages - engine.pages.num_free for engine in engines),
+            "context_pages_free": sum(engine.pages.num_free for engine in engines),
+        }
+
+    async def warm_up(self) -> None:
+        """Warm every bundle, one after another."""
+        for entry in self:
+            await entry.warm_up()
+
+    def close(self) -> None:
+        """Stop the engines; what still runs fails with NotReady."""
+        for entry in self:
+            entry.runner.stop()
+
+
+def open_registry(directories: Sequence[Path], default: str, limits: EngineLimits, observer: Observer) -> Registry:
+    """Load bundles, check that the engine's limits carry them, and start an engine for each.
+
+    default: name of the bundle asked when a request names none; empty for the first directory's.
+    Raises SetupError before any engine is started.
+    """
+    if not directories:
+        raise BundleError("bundles: none given; name at least one bundle directory")
+    bundles: dict[str, Bundle] = {}
+    for directory in directories:
+        bundle = check_setup(directory)
+        if bundle.name in bundles:
+            raise BundleError(f"{directory}: another bundle is called {bundle.name!r}; rename one")
+        _check_limits(bundle, limits)
+        bundles[bundle.name] = bundle
+    if default and default not in bundles:
+        raise BundleError(f"default_bundle: {default!r} is none of {', '.join(bundles)}; correct it")
+    ordered = sorted(bundles.values(), key=lambda bundle: bundle.name != default) if default else bundles.values()
+    return Registry([_go_live(bundle, limits, observer) for bundle in ordered])
+
+
+def _check_limits(bundle: Bundle, limits: EngineLimits) -> None:
+    search, prompt = bundle.file.search, bundle.file.prompt
+    if search.max_beam_width > limits.max_rows:
+        raise BundleError(
+            f"bundle {bundle.name}: search.max_beam_width is {search.max_beam_width}, the setting max_rows is "
+            f"{limits.max_rows}; raise the setting or lower the width"
+        )
+    longest = bundle.template.length(prompt.max_history)
+    if longest > limits.max_prompt_tokens:
+        raise BundleError(
+            f"bundle {bundle.name}: prompt.max_history {prompt.max_history} makes {longest} tokens, the setting "
+            f"max_prompt_tokens is {limits.max_prompt_tokens}; raise the setting or lower max_history"
+        )
+
+
+def _go_live(bundle: Bundle, limits: EngineLimits, observer: Observer) -> LiveBundle:
+    engine = BeamEngine(
+        bundle.model,
+        replace(limits, max_steps=bundle.catalog.layout.num_levels),
+        observe_step=lambda step: observer.step(
+            step.phase, requests=step.requests, rows=step.rows, seconds=step.seconds
+        ),
+    )
+    search = bundle.file.search
+    info = BundleInfo(
+        name=bundle.name,
+        version=bundle.version,
+        catalog_version=bundle.catalog.version,
+        catalog_items=bundle.catalog.num_items,
+        codebook_sizes=bundle.catalog.layout.codebook_sizes,
+        score_space=search.score_space,
+        default_beam_width=search.beam_width,
+        max_beam_width=search.max_beam_width,
+        default_num_items=search.num_items,
+        max_num_items=search.max_num_items,
+        max_prompt_tokens=min(bundle.max_prompt_tokens, limits.max_prompt_tokens),
+        max_history=bundle.file.prompt.max_history,
+    )
+    return LiveBundle(bundle, EngineRunner(engine, bundle.name), info)

@@ -1,0 +1,46 @@
+"""The model's tokenizer, as much of it as prompts need."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from recall_service.errors import CheckpointError
+
+
+class TextEncoder(Protocol):
+    """Text -> token ids, with no special tokens added of its own accord."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of one text."""
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text."""
+
+
+class HuggingFaceEncoder:
+    """A Hugging Face tokenizer read from the checkpoint directory alone: no network, no code of the checkpoint's own.
+
+    Raises CheckpointError when the directory holds no readable tokenizer.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its thread pool would outlive a fork
+        from transformers import AutoTokenizer  # seconds to import, and only needed where bundles are loaded
+
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            message = str(error).partition("\n")[0]
+            raise CheckpointError(
+                f"{directory}: no readable tokenizer ({message}); copy tokenizer.json and tokenizer_config.json there"
+            ) from None
+
+    def encode(self, text: str) -> list[int]:
+        """See TextEncoder."""
+        return self.encode_many([text])[0]
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """See TextEncoder."""
+        encoded: list[list[int]] = self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return encoded

@@ -1,0 +1,1 @@
+"""Slow, obvious references that share no code with what they check."""

@@ -1,0 +1,38 @@
+"""A server around a backend that takes 50 ms, in its own process: `python -m tests.rpc.serve_fake`.
+
+Prints its port once it serves, and ends as `serve_until_signal` lets it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from recall_service.rpc.server import RecallServer
+from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery
+from tests.rpc.fake_backend import MAIN, make_answer
+
+SCENE_OF_HOURS = "hours"
+
+
+class SlowBackend:
+    """Takes 50 ms for every question, but hours for one of scene "hours"."""
+
+    async def recall(self, query: RecallQuery, scene: str) -> RecallAnswer:
+        await asyncio.sleep(7_200 if scene == SCENE_OF_HOURS else 0.05)
+        return make_answer()
+
+    def bundles(self) -> Sequence[BundleInfo]:
+        return (MAIN,)
+
+
+async def main() -> None:
+    server = RecallServer(SlowBackend(), "127.0.0.1:0", drain_seconds=30)
+    port = await server.start()
+    await server.mark_serving()
+    signalled = asyncio.create_task(server.serve_until_signal())
+    await asyncio.sleep(0)  # its signal handlers are in place from here on
+    print(port, flush=True)
+    await signalled
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,95 @@
+"""Caches on top of real Redis servers, and the observer that listens to them."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from redis.asyncio import Redis
+
+from recall_service.serving.breaker import Breaker
+from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.redis_tier import RedisTier
+from recall_service.serving.result_cache import ResultCache
+from recall_service.serving.time_to_live import TimeToLive
+from tests.redis_server import RedisServer, find_servers
+from tests.serving.cache_fakes import Computation, CountingObserver
+
+TIMEOUT_SECONDS = 0.05  # generous beside the service's 20 ms: two shared cores run these tests
+
+
+@pytest.fixture
+def observer() -> CountingObserver:
+    return CountingObserver()
+
+
+@pytest.fixture
+def computation() -> Computation:
+    return Computation()
+
+
+CacheFactory = Callable[..., ResultCache]
+
+
+@pytest.fixture
+async def make_cache(observer: CountingObserver) -> AsyncIterator[CacheFactory]:
+    """Caches without a local tier unless asked for, so that Redis is seen; each is closed in the end."""
+    caches = []
+
+    def make(
+        url: str | None, *, local_bytes: int = 0, pool_size: int = 8, failures: int = 3, open_seconds: float = 60.0
+    ) -> ResultCache:
+        time_to_live = TimeToLive(60.0, 0.1)
+        redis = None
+        if url is not None:
+            redis = RedisTier(
+                url,
+                timeout_seconds=TIMEOUT_SECONDS,
+                pool_size=pool_size,
+                key_prefix="recall:test:",
+                time_to_live=time_to_live,
+                breaker=Breaker(failures=failures, open_seconds=open_seconds, observer=observer),
+                observer=observer,
+            )
+        local = LocalTier(max_bytes=local_bytes, time_to_live=time_to_live, observer=observer)
+        caches.append(ResultCache(local, redis, observer))
+        return caches[-1]
+
+    yield make
+    for cache in caches:
+        await cache.close()
+
+
+@pytest.fixture(scope="session", params=find_servers().items(), ids=lambda server: server[0])
+def redis_binary(request: pytest.FixtureRequest) -> str:
+    return str(request.param[1])
+
+
+@pytest.fixture(scope="session")
+def shared_redis_server(redis_binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(redis_binary, tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def redis_server(shared_redis_server: RedisServer) -> RedisServer:
+    """A server that runs and is empty, shared by tests that leave it running."""
+    async with Redis.from_url(shared_redis_server.url) as client:
+        await client.config_set("maxmemory", "0")
+        await client.flushall()
+    return shared_redis_server
+
+
+@pytest.fixture
+async def redis_client(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    """What a test sees of the server behind the cache's back."""
+    async with Redis.from_url(redis_server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def own_redis_server(redis_binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server with a password that the test starts, stops and freezes as it likes."""
+    server = RedisServer(redis_binary, tmp_path_factory.mktemp("redis"), password="hunter2")
+    yield server
+    server.stop()

@@ -1,0 +1,80 @@
+import logging
+
+import pytest
+
+from recall_service.serving.breaker import Breaker
+from tests.serving.cache_fakes import CountingObserver
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breaker(observer: CountingObserver, clock: Clock) -> Breaker:
+    return Breaker(failures=3, open_seconds=5.0, observer=observer, clock=clock)
+
+
+def fail(breaker: Breaker, times: int) -> None:
+    for _ in range(times):
+        breaker.failed(TimeoutError("redis://:hunter2@host"))
+
+
+def test_opens_after_failures_in_a_row_and_says_so_once(breaker: Breaker, observer: CountingObserver) -> None:
+    fail(breaker, 2)
+    assert breaker.allows()
+    fail(breaker, 2)
+    assert not breaker.allows()
+    assert observer.breaker == [True]
+
+
+def test_a_success_between_failures_starts_the_count_anew(breaker: Breaker) -> None:
+    fail(breaker, 2)
+    breaker.succeeded()
+    fail(breaker, 2)
+    assert breaker.allows()
+
+
+def test_one_probe_after_a_while_closes_it(breaker: Breaker, clock: Clock, observer: CountingObserver) -> None:
+    fail(breaker, 3)
+    clock.now += 5.0
+    assert [breaker.allows(), breaker.allows()] == [True, False]
+    breaker.succeeded()
+    assert breaker.allows()
+    assert observer.breaker == [True, False]
+
+
+def test_a_failed_probe_starts_the_wait_anew(breaker: Breaker, clock: Clock, observer: CountingObserver) -> None:
+    fail(breaker, 3)
+    clock.now += 5.0
+    assert breaker.allows()
+    clock.now += 1.0
+    fail(breaker, 1)
+    clock.now += 4.5
+    assert not breaker.allows()
+    clock.now += 0.5
+    assert breaker.allows()
+    assert observer.breaker == [True]
+
+
+def test_a_probe_that_never_reports_is_followed_by_another(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    clock.now += 5.0
+    assert breaker.allows()
+    clock.now += 5.0
+    assert breaker.allows()
+
+
+def test_logs_the_kind_of_failure_and_no_text_of_it(breaker: Breaker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        fail(breaker, 3)
+    assert "TimeoutError" in caplog.text
+    assert "hunter2" not in caplog.text
