@@ -4,8 +4,8 @@
         for item in client.recall(history=["B001", "B002"], num_items=50).items:
             print(item.item_id, item.score)
 
-Calls go round robin over every address that the target's name resolves to. A call that met an UNAVAILABLE replica is
-tried again, at most twice and within its timeout; nothing else is repeated.
+Calls go round robin over every healthy address that the target's name resolves to. A call that met an UNAVAILABLE
+replica is tried again, at most twice and within its timeout; nothing else is repeated.
 """
 
 import json
@@ -24,6 +24,8 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 
 _SERVICE_CONFIG = {
     "loadBalancingConfig": [{"round_robin": {}}],
+    # Replicas that warm up or drain say so to whoever watches, and get no calls.
+    "healthCheckConfig": {"serviceName": "recall.v1.RecallService"},
     "methodConfig": [
         {
             "name": [{"service": "recall.v1.RecallService"}],

@@ -30,6 +30,8 @@ class HealthServicer(grpc_health_aio.HealthServicer):  # type: ignore[misc]
         self, request: HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
         """Send the status and every change of it, until the client leaves or `end_watches` is called."""
+        if self._ended:
+            return
         watch = asyncio.create_task(super().Watch(request, context))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -40,7 +42,7 @@ class HealthServicer(grpc_health_aio.HealthServicer):  # type: ignore[misc]
                 raise
 
     def end_watches(self) -> None:
-        """End every stream, with status OK."""
+        """End every stream, and those still to come, with status OK."""
         self._ended = True
         for watch in self._watches:
             watch.cancel()

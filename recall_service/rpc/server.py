@@ -26,8 +26,12 @@ MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_BATCH_REQUESTS = 64
 DRAIN_SECONDS = 20.0
 
+# Calls that reach a stopping gRPC server end as CANCELLED, which no caller retries. So the server lives on for a moment
+# to refuse in words, while callers that watch its health turn to other replicas.
+_NOTICE_SECONDS = 0.25
+
 # After the drain only answers on their way out and streams of reflection are left.
-_STOP_GRACE_SECONDS = 1.0
+_STOP_GRACE_SECONDS = 0.5
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -39,7 +43,7 @@ _OPTIONS = (
 class RecallServer:
     """Serves `backend` on `address` ("host:port"; port 0 takes a free one). Make it inside a running event loop.
 
-    Life: `start` (health NOT_SERVING, calls refused with UNAVAILABLE), `mark_serving`, `drain`, each once, in order.
+    Life: `start` (health NOT_SERVING, calls refused with UNAVAILABLE), `mark_serving`, `drain` or `stop`; each once.
     """
 
     def __init__(
@@ -88,10 +92,15 @@ class RecallServer:
         """
         await self._health.enter_graceful_shutdown()
         self._admission.close()
+        await asyncio.sleep(_NOTICE_SECONDS)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._admission.wait_until_empty(), self._drain_seconds)
         self._health.end_watches()
         await self._server.stop(_STOP_GRACE_SECONDS)
+
+    async def stop(self) -> None:
+        """Stop at once: calls inside are cancelled, and their callers told so."""
+        await self._server.stop(None)
 
     async def serve_until_signal(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain; a second signal cuts the drain short."""
@@ -110,4 +119,4 @@ class RecallServer:
 
     async def _stop_upon(self, event: asyncio.Event) -> None:
         await event.wait()
-        await self._server.stop(None)
+        await self.stop()

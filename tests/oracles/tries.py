@@ -1,5 +1,7 @@
 """Random catalogues, and a ten-line way from a set of SIDs to the arrays of a PrefixTrie."""
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,10 +16,9 @@ def trie_of(sids: set[Sid], codebook_sizes: tuple[int, ...]) -> PrefixTrie:
     """The trie of some SIDs, by listing every prefix of every length."""
     offsets, codes = [], []
     for level in range(len(codebook_sizes)):
-        parents = sorted({sid[:level] for sid in sids})
         children = sorted({sid[: level + 1] for sid in sids})
-        counts = [sum(child[:level] == parent for child in children) for parent in parents]
-        offsets.append(np.cumsum([0, *counts]).astype(np.int32))
+        counts = Counter(child[:level] for child in children)
+        offsets.append(np.cumsum([0, *(counts[parent] for parent in sorted(counts))]).astype(np.int32))
         codes.append(np.array([child[-1] for child in children], np.uint16))
     return PrefixTrie(SidLayout(codebook_sizes), tuple(offsets), tuple(codes))
 
@@ -43,6 +44,13 @@ class Catalogue:
         self.sids = sids
         self.level_tokens = [[int(token) for token in tokens] for tokens in level_tokens]
         self.constraint = TrieConstraint(trie_of(sids, sizes), level_tokens)
+        self._children: dict[tuple[int, ...], list[int]] = {}
+        for sid in sorted(sids):
+            path = self.path(sid)
+            for depth, token in enumerate(path):
+                children = self._children.setdefault(path[:depth], [])
+                if token not in children[-1:]:  # in order of codes, equal ones come together
+                    children.append(token)
 
     @classmethod
     def random(
@@ -71,5 +79,4 @@ class Catalogue:
 
     def children(self, path: tuple[int, ...]) -> list[int]:
         """The token ids that may follow a path, in ascending order of code."""
-        codes = {sid[len(path)] for sid in self.sids if self.path(sid)[: len(path)] == path}
-        return [self.level_tokens[len(path)][code] for code in sorted(codes)]
+        return self._children[path]

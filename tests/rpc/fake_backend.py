@@ -42,9 +42,9 @@ def make_answer(num_items: int = 3, *, steps: bool = True, short_reason: ShortRe
 
 
 class FakeBackend:
-    """Answers at once, unless told to raise `error` or to wait for `gate`; counts who came, who is in and who was cancelled.
+    """Answers at once, unless told to raise `error` or to wait for `gate`; a question of scene "broken" always fails.
 
-    A question of scene "broken" always fails.
+    Remembers the questions, and how many of them were cancelled.
     """
 
     def __init__(self, error: BaseException | None = None, gate: asyncio.Event | None = None) -> None:
@@ -112,7 +112,7 @@ class Running(NamedTuple):
 
 @asynccontextmanager
 async def running(backend: FakeBackend, *, serving: bool = True, **settings: Any) -> AsyncIterator[Running]:
-    """A server around `backend`, open for calls when `serving`, drained in the end."""
+    """A server around `backend`, open for calls when `serving`, stopped in the end."""
     observer = RememberingObserver()
     server = RecallServer(backend, "127.0.0.1:0", observer=observer, rpc_observer=observer, **settings)
     address = f"127.0.0.1:{await server.start()}"
@@ -120,7 +120,7 @@ async def running(backend: FakeBackend, *, serving: bool = True, **settings: Any
         await server.mark_serving()
     async with grpc.aio.insecure_channel(address) as channel:
         yield Running(server, observer, address, channel, recall_pb2_grpc.RecallServiceStub(channel))
-    await server.drain()
+    await server.stop()
 
 
 def by_history(*item_ids: str, **fields: Any) -> recall_pb2.RecallRequest:
@@ -136,5 +136,5 @@ def by_prompt(*token_ids: int, **fields: Any) -> recall_pb2.RecallRequest:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until `condition` holds, for five seconds at most."""
     async with asyncio.timeout(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)

@@ -83,5 +83,5 @@ class Computation:
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait, for at most 5 s, for something that happens in the background."""
     async with asyncio.timeout(5):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.005)

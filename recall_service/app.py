@@ -1,0 +1,130 @@
+"""Puts the rooms together: settings in, a serving process out. The only module that knows all of them."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from prometheus_client import CollectorRegistry
+
+from recall_service import __version__
+from recall_service.config import Settings
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.observability.metrics import Metrics
+from recall_service.observability.metrics_endpoint import serve_metrics
+from recall_service.rpc.server import RecallServer
+from recall_service.serving.breaker import Breaker
+from recall_service.serving.hooks import Observer
+from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.pipeline import Pipeline
+from recall_service.serving.redis_tier import RedisTier
+from recall_service.serving.registry import Registry, open_registry
+from recall_service.serving.result_cache import ResultCache
+from recall_service.serving.time_to_live import TimeToLive
+
+logger = logging.getLogger(__name__)
+
+_PAGE_LEN = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where a warmed server listens, and what it serves: bundle name -> (bundle version, catalogue version)."""
+
+    address: str
+    metrics_url: str
+    bundles: dict[str, tuple[str, str]]
+
+
+async def serve(settings: Settings, on_serving: Callable[[Serving], None]) -> None:
+    """Load, warm up, serve until SIGTERM or SIGINT, drain. `on_serving` is called once health says SERVING.
+
+    Raises SetupError when a bundle, a setting or an address is not fit to serve.
+    """
+    if settings.torch_threads:
+        torch.set_num_threads(settings.torch_threads)
+    collectors = CollectorRegistry()
+    metrics = Metrics(collectors, settings.scenes)
+    registry = open_registry(settings.bundles, settings.default_bundle, engine_limits(settings), metrics)
+    try:
+        _describe(registry, metrics)
+        endpoint = serve_metrics(collectors, settings.metrics_host, settings.metrics_port)
+        try:
+            await _serve(settings, registry, metrics, f"http://{settings.metrics_host}:{endpoint.port}", on_serving)
+        finally:
+            endpoint.close()
+    finally:
+        registry.close()
+
+
+async def _serve(
+    settings: Settings, registry: Registry, metrics: Metrics, metrics_url: str, on_serving: Callable[[Serving], None]
+) -> None:
+    cache = open_cache(settings, metrics)
+    server = RecallServer(
+        Pipeline(registry, cache, metrics),
+        f"{settings.host}:{settings.port}",
+        observer=metrics,
+        rpc_observer=metrics,
+        max_batch_requests=settings.max_batch_requests,
+        drain_seconds=settings.drain_seconds,
+    )
+    try:
+        port = await server.start()
+        await _warm_up(registry, metrics)
+        await server.mark_serving()
+        versions = {info.name: (info.version, info.catalog_version) for info in registry.infos}
+        serving = Serving(f"{settings.host}:{port}", f"{metrics_url}/metrics", versions)
+        logger.info("serving %s on %s, metrics on %s", ", ".join(versions), serving.address, serving.metrics_url)
+        on_serving(serving)
+        await server.serve_until_signal()
+    finally:
+        await cache.close()
+
+
+def engine_limits(settings: Settings) -> EngineLimits:
+    """The engine's share of the settings; how many levels a bundle has is filled in by the registry."""
+    return EngineLimits(
+        max_rows=settings.max_rows,
+        max_waiting=settings.max_queue_requests,
+        context_pages=-(-settings.max_context_tokens // _PAGE_LEN),
+        page_len=_PAGE_LEN,
+        max_prompt_tokens=settings.max_prompt_tokens,
+    )
+
+
+def open_cache(settings: Settings, observer: Observer) -> ResultCache:
+    """The tier in this process, and Redis where a URL is set."""
+    time_to_live = TimeToLive(settings.cache_ttl_seconds, settings.cache_ttl_jitter)
+    local = LocalTier(max_bytes=settings.local_cache_bytes, time_to_live=time_to_live, observer=observer)
+    if settings.redis_url is None:
+        return ResultCache(local, None, observer)
+    breaker = Breaker(
+        failures=settings.redis_breaker_failures, open_seconds=settings.redis_breaker_open_seconds, observer=observer
+    )
+    redis = RedisTier(
+        settings.redis_url.get_secret_value(),
+        timeout_seconds=settings.redis_timeout_ms / 1000,
+        pool_size=settings.redis_pool_size,
+        key_prefix=settings.redis_key_prefix,
+        time_to_live=time_to_live,
+        breaker=breaker,
+        observer=observer,
+    )
+    return ResultCache(local, redis, observer)
+
+
+def _describe(registry: Registry, metrics: Metrics) -> None:
+    metrics.build(__version__)
+    metrics.watch_load(registry.load)
+    for info in registry.infos:
+        metrics.bundle(info.name, info.version, info.score_space.value)
+        metrics.catalog(info.name, info.catalog_version, info.catalog_items)
+
+
+async def _warm_up(registry: Registry, metrics: Metrics) -> None:
+    for live in registry:
+        started = time.perf_counter()
+        await live.warm_up()
+        metrics.warmed_up(live.info.name, time.perf_counter() - started)

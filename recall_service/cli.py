@@ -1,0 +1,190 @@
+"""recall-service: serve bundles, query a server, check a bundle, show the settings, run the demo.
+
+People read tables on stdout; `--json` gives machines one JSON document as its last line. Progress and logs go to
+stderr. What is not fit to serve is one line on stderr and exit code 2; a call that got no answer, exit code 1.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from item_catalog.errors import CatalogError
+from recall_service import __version__
+from recall_service.errors import RecallError
+
+app = typer.Typer(
+    help="Generative-recommendation recall: exact beam search over a catalogue's semantic IDs, over gRPC.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bundle_app = typer.Typer(help="Look at bundles.", no_args_is_help=True)
+app.add_typer(bundle_app, name="bundle")
+
+_JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+_ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]
+_Bundles = Annotated[list[Path] | None, typer.Option("--bundle", help="Bundle directory; may be repeated.")]
+_Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")]
+
+
+@app.command()
+def serve(
+    bundle: _Bundles = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics; 0 takes a free one.")] = None,
+    config: _ConfigFile = None,
+    settings: _Set = None,
+) -> None:
+    """Serve bundles until SIGTERM. Prints one JSON line on stdout once calls are answered."""
+    from recall_service import app as application
+    from recall_service.observability.logging import configure_logging
+
+    flags = {"bundles": bundle, "host": host, "port": port, "metrics_port": metrics_port, **_pairs(settings)}
+    with _one_line_errors():
+        resolved = _load_settings(config, flags)
+        configure_logging(resolved.log_level, resolved.log_format)
+        asyncio.run(application.serve(resolved, lambda serving: _print_json(asdict(serving), flush=True)))
+
+
+@app.command()
+def query(
+    history: Annotated[str, typer.Option(help="Item ids, oldest first, with commas.")],
+    target: Annotated[str, typer.Option(help="Server to ask, as host:port.")] = "127.0.0.1:50051",
+    num_items: Annotated[int, typer.Option(help="How many items; 0 is the bundle's default.")] = 0,
+    beam_width: Annotated[int, typer.Option(help="Beam width; 0 is the bundle's default.")] = 0,
+    bundle: Annotated[str, typer.Option(help="Bundle to ask; empty is the default one.")] = "",
+    timeout: Annotated[float, typer.Option(help="Deadline in seconds.")] = 10.0,
+    steps: Annotated[bool, typer.Option("--steps", help="Also show log-probability and rank of every step.")] = False,
+    as_json: _JsonFlag = False,
+) -> None:
+    """Ask a running server which items come next."""
+    from recall_service.client import RecallClient, RecallClientError
+
+    with RecallClient(target, timeout=timeout) as client:
+        try:
+            result = client.recall(
+                history=[item for item in history.split(",") if item],
+                num_items=num_items,
+                beam_width=beam_width,
+                bundle=bundle,
+                include_steps=steps,
+            )
+        except RecallClientError as error:
+            typer.echo(f"{target}: {error}", err=True)
+            raise typer.Exit(1) from None
+    if as_json:
+        _print_json(asdict(result))
+        return
+    table = Table(title=f"{len(result.items)} items, {result.proven_count} proven", title_justify="left")
+    for heading in ("rank", "item", "score", "SID", *(("step log-probs", "step ranks") if steps else ())):
+        table.add_column(heading, justify="left" if heading == "item" else "right")
+    for rank, item in enumerate(result.items, start=1):
+        shown = [str(rank), item.item_id, f"{item.score:.4f}", " ".join(map(str, item.sid))]
+        if steps:
+            shown += [" ".join(f"{p:.2f}" for p in item.step_log_probs), " ".join(map(str, item.step_ranks))]
+        table.add_row(*shown)
+    Console().print(table)
+    typer.echo(
+        f"{result.bundle} {result.bundle_version}, catalogue {result.catalog_version}, scores over "
+        f"{result.score_space}, W = {result.beam_width}, from {result.served_from} in "
+        f"{result.total_seconds * 1000:.2f} ms{f', short: {result.short_reason}' if result.short_reason else ''}"
+    )
+
+
+@bundle_app.command()
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that holds bundle.toml.")],
+    as_json: _JsonFlag = False,
+) -> None:
+    """Load a bundle as the server would, and say what it is."""
+    from recall_service.serving.bundle import check_setup
+
+    with _one_line_errors():
+        bundle = check_setup(directory)
+    config, layout = bundle.model.config, bundle.catalog.layout
+    facts = {
+        "name": bundle.name,
+        "version": bundle.version,
+        "model": f"{config.family}, {config.num_layers} layers, hidden {config.hidden_size}, {bundle.model.dtype}",
+        "vocabulary": config.vocab_size,
+        "catalog_version": bundle.catalog.version,
+        "items": bundle.catalog.num_items,
+        "sids": bundle.catalog.trie.num_leaves,
+        "codebook_sizes": list(layout.codebook_sizes),
+        "score_space": bundle.file.search.score_space.value,
+        "longest_history_prompt": bundle.template.length(bundle.file.prompt.max_history),
+        "max_prompt_tokens": bundle.max_prompt_tokens,
+    }
+    if as_json:
+        _print_json(facts)
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name.replace('_', ' '):>24}  {value}")
+    typer.echo(f"{directory}: sound")
+
+
+@app.command()
+def config(config: _ConfigFile = None, settings: _Set = None) -> None:
+    """Print every setting as it resolves, secrets masked, as one JSON document."""
+    with _one_line_errors():
+        _print_json(_load_settings(config, _pairs(settings)).masked())
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option(help="Where the demo's model and bundle are kept.")] = Path(".demo"),
+    stay: Annotated[bool, typer.Option("--stay", help="Keep the server up instead of showing and leaving.")] = False,
+) -> None:
+    """Make a small shop, train a model on it, serve it, and ask it; the second run reuses what the first made."""
+    from recall_service.demo.run import run_demo, stay_up
+
+    with _one_line_errors():
+        if stay:
+            stay_up(directory)
+        else:
+            _print_json(run_demo(directory))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def _load_settings(config: Path | None, flags: dict[str, Any]) -> Any:
+    from recall_service.config import load_settings
+
+    return load_settings(config, flags)
+
+
+def _pairs(settings: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for setting in settings or ():
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{setting!r} has no '='; give NAME=VALUE", param_hint="--set")
+        pairs[name] = value
+    return pairs
+
+
+def _print_json(document: Any, *, flush: bool = False) -> None:
+    print(json.dumps(document), flush=flush)  # noqa: T201
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """What is wrong with the caller's files or settings is a line on stderr, not a traceback."""
+    try:
+        yield
+    except (RecallError, CatalogError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None

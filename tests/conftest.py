@@ -1,0 +1,15 @@
+"""What every room's tests may use."""
+
+from pathlib import Path
+
+import pytest
+
+_SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The real data beside the checkout; the test is skipped where it is absent."""
+    if not _SHARED_DATA.is_dir():
+        pytest.skip(f"no {_SHARED_DATA}")
+    return _SHARED_DATA

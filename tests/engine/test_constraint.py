@@ -1,0 +1,55 @@
+"""A trie on the device, speaking token ids, against plain sets of SIDs."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recall_service.engine.constraint import TrieConstraint
+from tests.oracles.tries import Catalogue, trie_of
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    count=st.integers(1, 60),
+)
+def test_children_are_those_of_the_sets_parent_by_parent_in_order_of_codes(
+    seed: int, sizes: list[int], count: int
+) -> None:
+    """P23, on the device; levels may share token ids."""
+    rng = np.random.default_rng(seed)
+    catalogue = Catalogue.random(rng, tuple(sizes), count, 12)
+    for level in range(catalogue.num_levels):
+        prefixes = sorted({sid[:level] for sid in catalogue.sids})
+        deeper = sorted({sid[: level + 1] for sid in catalogue.sids})
+        nodes = rng.integers(0, len(prefixes), 7)  # repeats, in any order
+        children = catalogue.constraint.children(level, torch.from_numpy(nodes))
+        expected = [
+            (row, sid) for row, node in enumerate(nodes) for sid in deeper if sid[:level] == prefixes[node]
+        ]
+        assert children.parents.tolist() == [row for row, _ in expected]
+        assert children.nodes.tolist() == [deeper.index(sid) for _, sid in expected]
+        assert children.tokens.tolist() == [catalogue.level_tokens[level][sid[-1]] for _, sid in expected]
+        assert children.counts.tolist() == [
+            sum(sid[:level] == prefixes[node] for sid in deeper) for node in nodes
+        ]
+
+
+def test_codes_beyond_fifteen_bits_keep_their_value() -> None:
+    sids = {(32_767,), (32_768,), (65_535,)}
+    tokens = np.arange(65_536, dtype=np.int64) + 5
+    children = TrieConstraint(trie_of(sids, (65_536,)), [tokens]).children(0, torch.zeros(1, dtype=torch.int64))
+    assert children.tokens.tolist() == [32_772, 32_773, 65_540]
+
+
+def test_a_codebook_of_another_size_than_the_tries_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"level_tokens: sizes \(3,\); the trie's codebooks are \(4,\)"):
+        TrieConstraint(trie_of({(1,)}, (4,)), [np.arange(3)])
+
+
+def test_two_codes_with_one_token_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"level_tokens\[1\]: two codes share a token id"):
+        TrieConstraint(trie_of({(0, 0)}, (2, 3)), [np.arange(2), np.array([4, 5, 4])])
