@@ -71,19 +71,21 @@ def _code_array(sids: NDArray[np.integer] | Sequence[Sequence[int]]) -> NDArray[
     """Integers [n, levels]; an error names the first row that makes them something else."""
     try:
         codes = np.asarray(sids)
-    except ValueError as error:  # ragged
-        row = next(row for row, sid in enumerate(sids) if len(sid) != len(sids[0]))
-        raise CatalogError(
-            f"codes: row {row} has {len(sids[row])} codes, row 0 has {len(sids[0])}; give every row one code per level"
-        ) from error
-    if codes.ndim == 2 and len(codes) and not np.issubdtype(codes.dtype, np.integer):
-        row = next(row for row, sid in enumerate(sids) if not all(_is_code(code) for code in sid))
-        raise CatalogError(f"codes: row {row} is {list(sids[row])} ({codes.dtype}); give integers")
-    return codes
+    except ValueError:  # ragged
+        codes = np.empty((len(sids), 1), object)
+    if codes.ndim != 2 or not codes.size or np.issubdtype(codes.dtype, np.integer):
+        return codes  # of another shape it may still be, which the layout refuses
+    row = next((row for row, sid in enumerate(sids) if not _is_sid(sid, like=sids[0])), 0)
+    raise CatalogError(
+        f"codes: row {row} is {list(sids[row])}, row 0 is {list(sids[0])}; give every row one integer for each level"
+    )
 
 
-def _is_code(code: object) -> bool:
-    return isinstance(code, int | np.integer) and not isinstance(code, bool) and int(code) in range(MAX_CODEBOOK_SIZE)
+def _is_sid(sid: Sequence[int], like: Sequence[int]) -> bool:
+    return len(sid) == len(like) and all(
+        isinstance(code, int | np.integer) and not isinstance(code, bool) and int(code) in range(MAX_CODEBOOK_SIZE)
+        for code in sid
+    )
 
 
 def _distinct_rows_by_id(codes: NDArray[np.integer], ids: IdColumn) -> NDArray[np.int64]:

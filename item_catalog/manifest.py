@@ -176,7 +176,7 @@ class Manifest:
 def _stored_array(where: str, entry: Any) -> StoredArray:
     _check_fields(where, entry, _ARRAY_FIELDS)
     file = entry["file"]
-    if Path(file).name != file or "\0" in file:
+    if file in ("", "..") or Path(file).name != file or "\0" in file:
         raise CatalogError(f"{where}.file: {file!r}; it must be the name of a file inside the catalogue's directory")
     _check_integers(f"{where}.shape", entry["shape"])
     return StoredArray(file, entry["bytes"], ArrayFingerprint(entry["dtype"], tuple(entry["shape"]), entry["xxh3_128"]))

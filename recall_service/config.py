@@ -151,7 +151,7 @@ def _unknown_names(from_flags: dict[str, Any], from_file: dict[str, Any], path: 
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1)
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {nearest[0]}?" if nearest else "; remove it"
 
 

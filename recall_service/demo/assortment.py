@@ -41,6 +41,13 @@ class Assortment:
     popularity: NDArray[np.float64]
     kind_popularity: NDArray[np.float64]
 
+    def items_by_sid(self) -> dict[tuple[int, ...], list[str]]:
+        """The item ids on each SID, in order of their ids."""
+        items: dict[tuple[int, ...], list[str]] = {}
+        for item_id, sid in sorted(zip(self.item_ids, map(tuple, self.sids.tolist()), strict=True)):
+            items.setdefault(sid, []).append(item_id)
+        return items
+
 
 def zipf(size: int, exponent: float) -> NDArray[np.float64]:
     """Shares of ranks 1..size, proportional to rank ** -exponent: float64 [size], sums to 1."""

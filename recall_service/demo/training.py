@@ -7,7 +7,6 @@ depends on the machine, so the weights of two runs differ.
 
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +16,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from recall_service.demo.assortment import LAYOUT
+from recall_service.demo.batches import BOS_ID, PAD_ID, endless_batches
 from recall_service.demo.shop import Shop
-from recall_service.demo.tokens import BOS, EOS, PAD, SPECIAL_TOKENS, make_tokenizer, sid_token_ids, vocabulary
+from recall_service.demo.tokens import EOS, SPECIAL_TOKENS, make_tokenizer, vocabulary
 
-MAX_HISTORY = 20
-_BATCH_USERS = 64
-_PEAK_LEARNING_RATE = 4e-3
 _TRAINING_SHARE = 0.98  # of the seconds allowed; the rest is for the last step and for writing
 _WARM_UP_SHARE = 0.05  # of the training
-_LENGTH_JITTER = 4.0  # how far, in items, the order by length is shaken: batches mix a little and pad a little
-_IGNORED = -100  # a label that has no loss
+_MATRIX_LEARNING_RATE = 0.015
+_OTHER_LEARNING_RATE = 0.005
+_WEIGHT_DECAY = 0.01
 
 
 def train_checkpoint(
@@ -44,37 +43,32 @@ def train_checkpoint(
     started = time.monotonic()
     budget_seconds = max_seconds * _TRAINING_SHARE
     model = _make_model(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    optimizers = _make_optimizers(model)
     with _progress_bar(shown=progress) as bar:
         task = bar.add_task("training", total=budget_seconds, news="")
-        for step, batch in enumerate(_batches(shop, np.random.default_rng(seed)), start=1):
-            loss = _train_step(model, optimizer, batch, _learning_rate((time.monotonic() - started) / budget_seconds))
+        for step, batch in enumerate(endless_batches(shop, np.random.default_rng(seed)), start=1):
+            _set_learning_rates(optimizers, (time.monotonic() - started) / budget_seconds)
+            loss = _train_step(model, optimizers, batch)
             elapsed_seconds = time.monotonic() - started
             bar.update(task, completed=elapsed_seconds, news=f"step {step}, loss {loss:.3f}")
             if elapsed_seconds >= budget_seconds:
                 break
-    model.save_pretrained(directory)
-    make_tokenizer(LAYOUT).save_pretrained(directory)
-
-
-def _progress_bar(*, shown: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}"), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not shown)
+    _write_checkpoint(model, directory)
 
 
 def _make_model(seed: int) -> Qwen3ForCausalLM:
     config = Qwen3Config(
         vocab_size=len(vocabulary(LAYOUT)),
-        hidden_size=128,
-        intermediate_size=384,
+        hidden_size=96,
+        intermediate_size=256,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=512,
         tie_word_embeddings=True,
-        pad_token_id=SPECIAL_TOKENS.index(PAD),
-        bos_token_id=SPECIAL_TOKENS.index(BOS),
+        pad_token_id=PAD_ID,
+        bos_token_id=BOS_ID,
         eos_token_id=SPECIAL_TOKENS.index(EOS),
     )
     with torch.random.fork_rng(devices=[]):
@@ -82,46 +76,64 @@ def _make_model(seed: int) -> Qwen3ForCausalLM:
         return Qwen3ForCausalLM(config)
 
 
-def _learning_rate(share: float) -> float:
-    """Linear warm-up, then a cosine down to 0, over the share of the training that has passed."""
-    warm_up = min(1.0, share / _WARM_UP_SHARE)
-    return _PEAK_LEARNING_RATE * warm_up * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+def _make_optimizers(model: Qwen3ForCausalLM) -> tuple[torch.optim.Optimizer, ...]:
+    """Muon for the matrices between the layers, which needs far fewer steps than AdamW, and AdamW for all else.
+
+    Muon: Jordan et al. 2024; scaled to AdamW's step size as in Liu et al. 2025, arXiv:2502.16982.
+    """
+    embeddings = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
+    matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in embeddings]
+    others = [p for p in model.parameters() if p.ndim != 2 or id(p) in embeddings]
+    return (
+        torch.optim.Muon(
+            [{"params": matrices, "peak_lr": _MATRIX_LEARNING_RATE}],
+            weight_decay=_WEIGHT_DECAY,
+            adjust_lr_fn="match_rms_adamw",
+        ),
+        torch.optim.AdamW(
+            [{"params": others, "peak_lr": _OTHER_LEARNING_RATE}],
+            betas=(0.9, 0.98),
+            weight_decay=_WEIGHT_DECAY,
+            fused=True,
+        ),
+    )
 
 
-def _batches(shop: Shop, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Batches without end: token ids [users, 1 + 3 x longest history of the batch], padded on the right."""
-    item_tokens = sid_token_ids(LAYOUT, shop.assortment.sids)
-    histories = [shop.train.of_user(user)[-MAX_HISTORY:] for user in range(shop.train.num_users)]
-    lens = np.array([len(history) for history in histories])
-    while True:
-        by_length = np.argsort(lens + rng.uniform(0, _LENGTH_JITTER, len(lens)))
-        batches = np.array_split(by_length, math.ceil(len(by_length) / _BATCH_USERS))
-        for place in rng.permutation(len(batches)):
-            yield _pad([item_tokens[histories[user]].ravel() for user in batches[place]])
-
-
-def _pad(sequences: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """<bos>, a sequence, and <pad> up to the longest: int64 [sequences, 1 + longest]."""
-    batch = np.full((len(sequences), 1 + max(map(len, sequences))), SPECIAL_TOKENS.index(PAD), np.int64)
-    batch[:, 0] = SPECIAL_TOKENS.index(BOS)
-    for row, sequence in zip(batch, sequences, strict=True):
-        row[1 : 1 + len(sequence)] = sequence
-    return batch
+def _set_learning_rates(optimizers: tuple[torch.optim.Optimizer, ...], share: float) -> None:
+    """Linear warm-up times a cosine down to 0, over the share of the training that has passed."""
+    factor = min(1.0, share / _WARM_UP_SHARE) * 0.5 * (1 + math.cos(math.pi * share))
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * factor
 
 
 def _train_step(
-    model: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer, batch: NDArray[np.int64], learning_rate: float
+    model: Qwen3ForCausalLM, optimizers: tuple[torch.optim.Optimizer, ...], batch: NDArray[np.int64]
 ) -> float:
-    """One step of the optimizer; returns the mean loss in nats per token."""
+    """Learn from one batch of token ids [users, length]; returns the mean loss in nats per SID token."""
     tokens = torch.from_numpy(batch)
     # Padding is on the right, so no real token attends to it and the causal mask is enough.
-    logits = model(input_ids=tokens[:, :-1], use_cache=False).logits  # [users, tokens - 1, vocabulary]
-    labels = tokens[:, 1:].masked_fill(tokens[:, 1:] == SPECIAL_TOKENS.index(PAD), _IGNORED)
-    loss = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=_IGNORED)
-    optimizer.zero_grad()
+    logits = model(input_ids=tokens[:, :-1], use_cache=False).logits  # [users, length - 1, vocabulary]
+    loss = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=PAD_ID)
+    model.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     return loss.item()
+
+
+def _write_checkpoint(model: Qwen3ForCausalLM, directory: Path) -> None:
+    had_bar = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # it would draw a second bar under ours
+    try:
+        model.save_pretrained(directory)
+    finally:
+        if had_bar:
+            transformers_logging.enable_progress_bar()
+    make_tokenizer(LAYOUT).save_pretrained(directory)
+
+
+def _progress_bar(*, shown: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}"), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not shown)

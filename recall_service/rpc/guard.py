@@ -45,7 +45,7 @@ class CallGuard:
         """Run the body as one call of `method`; a call that is not admitted never reaches it."""
         started = time.perf_counter()
         self._rpc_observer.rpc_started(method)
-        code = grpc.StatusCode.OK
+        code, failure = grpc.StatusCode.OK, None
         try:
             self._admit(context)
             yield
@@ -54,10 +54,11 @@ class CallGuard:
                 out_of_time = context.time_remaining() == 0
                 code = grpc.StatusCode.DEADLINE_EXCEEDED if out_of_time else grpc.StatusCode.CANCELLED
                 raise
-            code = code_of(error)
-            await context.abort_with_status(rpc_status.to_status(status_of(error, request_id)))
+            code, failure = code_of(error), status_of(error, request_id)
         finally:
             self._rpc_observer.rpc_handled(method, code.name, time.perf_counter() - started)
+        if failure is not None:
+            await context.abort_with_status(rpc_status.to_status(failure))
 
     def _admit(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:

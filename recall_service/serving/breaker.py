@@ -24,6 +24,7 @@ class Breaker:
         self._observer = observer
         self._clock = clock
         self._failures_in_row = 0
+        self._last_failure = float("-inf")
         self._next_probe = 0.0
         self._is_open = False
 
@@ -32,15 +33,15 @@ class Breaker:
         """Whether calls are being turned away, but for a probe now and then."""
         return self._is_open
 
-    def allows(self) -> bool:
-        """Whether to ask now. While open, True makes the caller the probe."""
-        if not self._is_open:
-            return True
-        if self._clock() < self._next_probe:
-            return False
-        # Set before the probe reports: a probe that is cancelled must not leave the breaker open for ever.
-        self._next_probe = self._clock() + self._open_seconds
-        return True
+    def admit(self) -> float | None:
+        """The moment of admission, to be handed to `failed`; None: do not ask now. While open, it admits a probe."""
+        now = self._clock()
+        if self._is_open:
+            if now < self._next_probe:
+                return None
+            # Set before the probe reports: a probe that is cancelled must not leave the breaker open for ever.
+            self._next_probe = now + self._open_seconds
+        return now
 
     def succeeded(self) -> None:
         """A call was answered."""
@@ -50,12 +51,19 @@ class Breaker:
             self._observer.cache_breaker(is_open=False)
             logger.warning("Redis answers again; the result cache asks it from now on")
 
-    def failed(self, error: Exception) -> None:
-        """A call was not answered. Only the type of `error` is ever logged, for its text may quote an address."""
+    def failed(self, error: Exception, *, admitted: float) -> None:
+        """A call was not answered. Only the type of `error` is ever logged, for its text may quote an address.
+
+        Calls that were under way when another failed saw the same trouble, and count with it as one: a burst during one
+        stall of this process must not look like a server that keeps failing.
+        """
+        if admitted <= self._last_failure:
+            return
+        self._last_failure = self._clock()
         self._failures_in_row += 1
         if self._failures_in_row < self._failures_to_open:
             return
-        self._next_probe = self._clock() + self._open_seconds
+        self._next_probe = self._last_failure + self._open_seconds
         if not self._is_open:
             self._is_open = True
             self._observer.cache_breaker(is_open=True)

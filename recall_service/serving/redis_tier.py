@@ -66,14 +66,14 @@ class RedisTier:
 
     async def get(self, key: bytes) -> RecallAnswer | None:
         """The answer under `key`, served from this tier; None when there is none, or Redis cannot say in time."""
-        if not self._breaker.allows():
+        if (admitted := self._breaker.admit()) is None:
             self._observer.cache_request("redis", "bypass")
             return None
         started = time.perf_counter()
         try:
             value = await self._run(self._client.get(self._name(key)), self._get_budget)
         except Exception as error:  # noqa: BLE001 - whatever a client or server brings up, it must not fail a question
-            self._failed(error)
+            self._failed(error, admitted)
             self._observer.cache_request("redis", "error")
             return None
         finally:
@@ -85,14 +85,14 @@ class RedisTier:
 
     async def put(self, key: bytes, answer: RecallAnswer) -> None:
         """Store a complete `answer`, if Redis takes it in time."""
-        if not self._breaker.allows():
+        if (admitted := self._breaker.admit()) is None:
             return
         started = time.perf_counter()
         milliseconds = max(1, round(self._time_to_live.draw() * 1000))
         try:
             await self._run(self._client.set(self._name(key), encode(answer, key), px=milliseconds), self._put_budget)
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(error)
+            self._failed(error, admitted)
         else:
             self._breaker.succeeded()
         finally:
@@ -110,12 +110,12 @@ class RedisTier:
     def _name(self, key: bytes) -> str:
         return f"{self._key_prefix}{key.hex()}"
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, admitted: float) -> None:
         """An error reply (wrong type, no memory, no permission) is a fast answer of a live server: no cause to stop."""
         if isinstance(error, ResponseError):
             self._breaker.succeeded()
         else:
-            self._breaker.failed(error)
+            self._breaker.failed(error, admitted=admitted)
 
     async def _run(self, command: Awaitable[Reply], budget_seconds: float) -> Reply:
         """The reply to `command`; TimeoutError after `budget_seconds`.

@@ -1,6 +1,7 @@
 """The server's life: warm-up, health, reflection, limits, drain."""
 
 import asyncio
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -8,6 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from recall_service.errors import SetupError
+from recall_service.rpc.health import HealthServicer
 from recall_service.rpc.server import MAX_REQUEST_BYTES, SERVICE_NAME, RecallServer
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import FakeBackend, Running, by_history, by_prompt, running, until
@@ -130,3 +132,11 @@ async def test_a_watcher_that_leaves_is_forgotten() -> None:
         watch.cancel()
         assert await watch.code() is grpc.StatusCode.CANCELLED
         assert await health_of(service, "") == SERVING
+
+
+async def test_a_watcher_that_comes_after_the_end_is_let_go_at_once() -> None:
+    """It would otherwise hold up the stop of the server for as long as the grace lasts."""
+    health = HealthServicer(SERVICE_NAME)
+    health.end_watches()
+    context = cast("grpc.aio.ServicerContext[Any, Any]", None)  # not even looked at
+    await asyncio.wait_for(health.Watch(health_pb2.HealthCheckRequest(), context), 1)

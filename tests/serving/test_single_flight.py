@@ -77,9 +77,10 @@ async def test_a_failed_leader_keeps_its_error_and_one_follower_takes_over(
     leader, follower = Gate(ValueError("mine")), Gate()
     tasks = await start(flights, leader, *[follower] * 10)
     leader.opened.set()
-    follower.opened.set()
     with pytest.raises(ValueError, match="mine"):
         await tasks[0]
+    await asyncio.sleep(0.01)
+    follower.opened.set()
     assert await asyncio.gather(*tasks[1:]) == ["answer"] * 10
     assert (follower.runs, follows.count) == (1, 9)
 

@@ -1,0 +1,54 @@
+"""Is an answer of the server what brute force says it should be?"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recall_service.client import RecallResult
+from recall_service.demo.assortment import LAYOUT
+from recall_service.demo.brute_force import BruteForce, brute_force
+from recall_service.demo.bundle_file import MODEL_DIRECTORY
+from recall_service.demo.prepare import PreparedDemo
+from recall_service.demo.tokens import BOS, SPECIAL_TOKENS, sid_token_ids
+from recall_service.demo.training import MAX_HISTORY
+
+_SCORE_TOLERANCE = 1e-4  # two fp32 forwards of different batch shapes
+
+
+def equals_brute_force(demo: PreparedDemo, user: int, answer: RecallResult) -> bool:
+    """Whether the answer for a held-out user is the beam of brute force, and its proven part the true top of all.
+
+    Scores are compared rank by rank, and each item with its own, so only rounding ties may change places.
+    """
+    truth = _all_scores(demo, user)
+    expected = _items_of_beam(demo, truth, answer.beam_width)
+    scores = np.array([item.score for item in answer.items])
+    own_scores = np.array([expected.get(item.item_id, -np.inf) for item in answer.items])
+    proven = {item.sid: item.score for item in answer.items[: answer.proven_count]}
+    return (
+        _close(scores, np.array(list(expected.values()))[: len(scores)])
+        and _close(scores, own_scores)
+        and _close(np.array(list(proven.values())), truth.top(len(proven)))
+    )
+
+
+def _all_scores(demo: PreparedDemo, user: int) -> BruteForce:
+    sids = demo.shop.assortment.sids
+    history = demo.shop.held_out.of_user(user)[-MAX_HISTORY:]
+    prompt = np.append(SPECIAL_TOKENS.index(BOS), sid_token_ids(LAYOUT, sids[history]).ravel())
+    every_code = np.arange(max(LAYOUT.codebook_sizes))[:, None].repeat(LAYOUT.num_levels, axis=1)
+    level_tokens = sid_token_ids(LAYOUT, every_code).T  # [levels, codes]
+    return brute_force(demo.bundle_directory / MODEL_DIRECTORY, prompt, sids, level_tokens)
+
+
+def _items_of_beam(demo: PreparedDemo, truth: BruteForce, width: int) -> dict[str, float]:
+    """Item id -> score of every item that a beam leads to, in the order the service promises."""
+    items_on = demo.shop.assortment.items_by_sid()
+    return {
+        item_id: float(score)
+        for sid, score in zip(*truth.beam(width), strict=True)
+        for item_id in items_on[tuple(sid.tolist())]
+    }
+
+
+def _close(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> bool:
+    return ours.shape == theirs.shape and bool(np.all(np.abs(ours - theirs) < _SCORE_TOLERANCE))

@@ -1,0 +1,325 @@
+"""The directory format: what was saved comes back, damage is named, and nothing outside or pickled is read."""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from item_catalog import storage
+from item_catalog.builder import build_catalog
+from item_catalog.catalog import Catalog
+from item_catalog.errors import CatalogError
+from item_catalog.fingerprint import content_version, fingerprint
+from item_catalog.manifest import MANIFEST_FILE, Manifest
+from item_catalog.npy import HEADER_BYTES
+from item_catalog.sid import SidLayout
+from item_catalog.storage import open_catalog, save_catalog
+from tests.item_catalog.strategies import Rows, rows
+
+LAYOUT = SidLayout((4, 4))
+CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0], [2, 0]], np.array([4, 3, 2, 1]))
+TEXT_CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0]], ["é", "b", "a"])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_catalog(CATALOG, tmp_path / "catalog")
+    return tmp_path / "catalog"
+
+
+def assert_same(one: Catalog, other: Catalog) -> None:
+    assert (one.version, one.layout, one.item_ids.KIND) == (other.version, other.layout, other.item_ids.KIND)
+    assert one.arrays().keys() == other.arrays().keys()
+    for name, array in one.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name], err_msg=name, strict=True)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=rows())
+def test_round_trip(drawn: Rows, tmp_path: Path):
+    catalog = drawn.build()
+    path = tmp_path / catalog.version
+    save_catalog(catalog, path)
+    opened = open_catalog(path)
+    assert_same(catalog, opened)
+    ids = [str(item_id) for item_id in drawn.item_ids]
+    assert opened.item_ids.take(opened.find(ids)) == ids
+    assert opened.sids_of(opened.find(ids)).tolist() == [list(sid) for sid in drawn.sids]
+
+
+def test_arrays_are_mapped_read_only_and_plain_numpy_reads_them(saved: Path):
+    for name, array in open_catalog(saved).arrays().items():
+        assert not array.flags.writeable
+        assert isinstance(array.base, np.memmap)
+        np.testing.assert_array_equal(np.load(saved / f"{name}.npy", allow_pickle=False), array, strict=True)
+
+
+def test_files_that_numpy_wrote_itself_are_the_same_bytes_of_array(saved: Path, tmp_path: Path):
+    np.save(tmp_path / "codes.npy", CATALOG.trie.codes[1])
+    assert (tmp_path / "codes.npy").read_bytes()[HEADER_BYTES:] == (saved / "trie_codes_1.npy").read_bytes()[
+        HEADER_BYTES:
+    ]
+
+
+def test_a_newcomer_finds_counts_in_the_manifest(saved: Path):
+    document = json.loads((saved / MANIFEST_FILE).read_text())
+    assert {name: document[name] for name in ("format_version", "version", "num_items", "num_sids")} == {
+        "format_version": 1,
+        "version": CATALOG.version,
+        "num_items": 4,
+        "num_sids": 3,
+    }
+    assert {path.name for path in saved.iterdir()} == {MANIFEST_FILE, *(f"{name}.npy" for name in document["arrays"])}
+
+
+def test_saving_the_same_version_again_changes_nothing(saved: Path):
+    before = {path: path.stat().st_mtime_ns for path in saved.iterdir()}
+    save_catalog(CATALOG, saved)
+    assert {path: path.stat().st_mtime_ns for path in saved.iterdir()} == before
+    assert os.listdir(saved.parent) == ["catalog"]
+
+
+@pytest.mark.parametrize("occupant", ["another version", "damaged", "empty directory", "file", "dangling link"])
+def test_saving_over_anything_else_is_refused(occupant: str, tmp_path: Path):
+    path = tmp_path / "catalog"
+    if occupant == "another version":
+        save_catalog(TEXT_CATALOG, path)
+    elif occupant == "damaged":
+        save_catalog(CATALOG, path)
+        flip_last_byte(path / "item_ids.npy")
+    elif occupant == "empty directory":
+        path.mkdir()
+    elif occupant == "file":
+        path.write_text("mine")
+    else:
+        path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(CatalogError, match=r"catalog: exists .*give another place"):
+        save_catalog(CATALOG, path)
+    assert os.listdir(tmp_path) == ["catalog"]
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full_disk(path: Path, array: np.ndarray) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage, "write_array", full_disk)
+    with pytest.raises(CatalogError, match=r"catalog: cannot be written: No space left on device"):
+        save_catalog(CATALOG, tmp_path / "catalog")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("rival", [CATALOG, TEXT_CATALOG], ids=["same version", "other version"])
+def test_a_rival_may_publish_first(rival: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Both write beside the place; the rename of the second fails, and what is there decides."""
+    path, write = tmp_path / "catalog", storage._write_directory
+
+    def slow_write(catalog: Catalog, directory: Path) -> None:
+        write(catalog, directory)
+        write(rival, path)
+
+    monkeypatch.setattr(storage, "_write_directory", slow_write)
+    if rival is CATALOG:
+        save_catalog(CATALOG, path)
+    else:
+        with pytest.raises(CatalogError, match="exists with version"):
+            save_catalog(CATALOG, path)
+    assert os.listdir(tmp_path) == ["catalog"]
+    assert open_catalog(path).version == rival.version
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def replace_by_object_array(path: Path) -> None:
+    size = path.stat().st_size
+    np.save(path, np.array([os.system], object), allow_pickle=True)
+    path.write_bytes(path.read_bytes().ljust(size, b"\0")[:size])
+
+
+def replace_by_pickle(path: Path) -> None:
+    size = path.stat().st_size
+    path.write_bytes(pickle.dumps(os.system).ljust(size, b"\0"))
+
+
+def replace_by_other_dtype(path: Path) -> None:
+    array = np.load(path)
+    np.save(path, array.view(array.dtype.str.replace("i", "u")))
+
+
+def replace_by_other_shape(path: Path) -> None:
+    np.save(path, np.load(path).reshape(1, -1))
+
+
+def replace_by_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_out(path: Path) -> None:
+    outside = path.parent.parent / path.name
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+@pytest.mark.parametrize("verify", [False, True], ids=["quick", "verified"])
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut, r"\d+ bytes instead of \d+"),
+        (lengthen, r"\d+ bytes instead of \d+"),
+        (replace_by_object_array, "not the .npy of <i8"),
+        (replace_by_pickle, "not the .npy of <i8"),
+        (replace_by_other_dtype, r"not the .npy of <i8 \[4\]"),
+        (replace_by_other_shape, r"not the .npy of <i8 \[4\]"),
+        (Path.unlink, "is missing or no file"),
+        (replace_by_directory, "is missing or no file"),
+        (link_out, "leads out of the catalogue's directory"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_damaged_files_are_named(damage: Callable[[Path], None], message: str, verify: bool, saved: Path):
+    damage(saved / "item_ids.npy")
+    with pytest.raises(CatalogError, match=rf"item_ids\.npy: {message}"):
+        open_catalog(saved, verify)
+
+
+@pytest.mark.parametrize("name", CATALOG.arrays())
+def test_one_altered_byte_anywhere_is_found(name: str, saved: Path):
+    flip_last_byte(saved / f"{name}.npy")
+    with pytest.raises(CatalogError, match=rf"{name}\.npy: its checksum is wrong"):
+        open_catalog(saved)
+
+
+def edit(saved: Path, change: Callable[[dict], object]) -> None:
+    manifest = saved / MANIFEST_FILE
+    document = json.loads(manifest.read_text())
+    change(document)
+    manifest.write_text(json.dumps(document))
+
+
+def set_array(name: str, **fields: object) -> Callable[[dict], object]:
+    return lambda document: document["arrays"][name].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(lambda d: d.update(format_version=2), "format_version: 2; this release reads 1", id="newer"),
+        pytest.param(lambda d: d.pop("format_version"), "format_version: None", id="no format"),
+        pytest.param(lambda d: d.pop("num_sids"), "must be exactly format_version, version,", id="field missing"),
+        pytest.param(lambda d: d.update(extra=1), "must be exactly format_version, version,", id="field unknown"),
+        pytest.param(lambda d: d.update(num_items="4"), "num_items: '4' is no int", id="type"),
+        pytest.param(lambda d: d.update(num_items=True), "num_items: True is no int", id="bool for int"),
+        pytest.param(lambda d: d.update(num_items=0), "num_items: 0", id="no items"),
+        pytest.param(lambda d: d.update(num_items=5), r"item_ids: <i8 of shape \[4\], .* \[5\]", id="items"),
+        pytest.param(lambda d: d.update(num_sids=4), r"trie_codes_1: <u2 of shape \[3\], .* \[4\]", id="SIDs"),
+        pytest.param(lambda d: d.update(version="0" * 32), "version: 0+, but its arrays make it", id="version"),
+        pytest.param(lambda d: d.update(codebook_sizes=[4, 5]), "version: ", id="codebook sizes"),
+        pytest.param(
+            lambda d: d.update(codebook_sizes=[4, "4"]), "codebook_sizes: .*positive integers", id="sizes type"
+        ),
+        pytest.param(lambda d: d.update(codebook_sizes=[4, 70_000]), "codebook_sizes.1.: 70000", id="size too large"),
+        pytest.param(lambda d: d.update(codebook_sizes=[4] * 3), "arrays.trie_codes_2: missing", id="levels"),
+        pytest.param(lambda d: d.update(item_id_kind="pickle"), "item_id_kind: 'pickle'", id="kind"),
+        pytest.param(lambda d: d.update(item_id_kind="text"), "arrays.item_id_utf8: missing", id="other kind"),
+        pytest.param(lambda d: d["arrays"].pop("item_order"), "missing or unknown: item_order", id="array missing"),
+        pytest.param(
+            lambda d: d["arrays"].update(more=d["arrays"]["item_order"]), "missing or unknown: more", id="array unknown"
+        ),
+        pytest.param(set_array("item_ids", file="../item_ids.npy"), "item_ids.file: '../item_ids.npy'", id="up"),
+        pytest.param(set_array("item_ids", file="/etc/passwd"), "item_ids.file: '/etc/passwd'", id="absolute"),
+        pytest.param(set_array("item_ids", file=".."), "item_ids.file: '..'", id="dots"),
+        pytest.param(set_array("item_ids", file=""), "item_ids.file: ''", id="no name"),
+        pytest.param(set_array("item_ids", file="a\0b"), "item_ids.file: ", id="nul"),
+        pytest.param(set_array("item_ids", dtype="|O"), r"item_ids: \|O of shape \[4\], .* <i8", id="object"),
+        pytest.param(set_array("item_ids", dtype=">i8"), "item_ids: >i8 of shape", id="big-endian"),
+        pytest.param(set_array("item_ids", shape=[2, 2]), r"item_ids: <i8 of shape \[2, 2\], .* \[4\]", id="shape"),
+        pytest.param(set_array("item_ids", shape=[-4]), "item_ids.shape: .*positive integers", id="negative shape"),
+        pytest.param(set_array("trie_codes_0", shape=[]), "trie_codes_0: missing, or of no length", id="scalar"),
+        pytest.param(set_array("item_ids", bytes=32), "item_ids.bytes: 32; such an array has 160", id="bytes"),
+        pytest.param(set_array("item_ids", xxh3_128="0" * 32), "version: ", id="checksum"),
+        pytest.param(set_array("item_ids", more=1), "item_ids: must be exactly file, dtype,", id="array field"),
+        pytest.param(lambda d: d["arrays"].update(item_ids=[]), "item_ids: must be exactly file", id="array type"),
+    ],
+)
+def test_bad_manifests_are_refused(change: Callable[[dict], object], message: str, saved: Path):
+    edit(saved, change)
+    with pytest.raises(CatalogError, match=message):
+        open_catalog(saved, verify=False)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 200_000, '{"a": 1}'], ids=range(6))
+def test_manifests_that_are_none(text: str, saved: Path):
+    (saved / MANIFEST_FILE).write_text(text)
+    with pytest.raises(CatalogError, match=r"manifest\.json: "):
+        open_catalog(saved)
+
+
+def test_manifest_that_is_no_text(saved: Path):
+    (saved / MANIFEST_FILE).write_bytes(b"\xff\xfe")
+    with pytest.raises(CatalogError, match=r"manifest\.json: .*utf-8"):
+        open_catalog(saved)
+
+
+def test_places_without_a_catalogue(tmp_path: Path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "absent", tmp_path / "file"):
+        with pytest.raises(CatalogError, match="give the directory of a built catalogue"):
+            open_catalog(path)
+
+
+def test_links_to_the_directory_itself_are_fine(saved: Path, tmp_path: Path):
+    (tmp_path / "current").symlink_to(saved)
+    assert open_catalog(tmp_path / "current").version == CATALOG.version
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("trie_codes_1", [3, 1, 0], "trie: codes of level 1 are not ascending"),
+        ("trie_offsets_1", [0, 0, 3], "trie: a node at depth 1 has no children"),
+        ("item_offsets", [0, 1, 1, 4], "item_offsets: a SID has no item"),
+        ("item_order", [0, 1, 2, 3], "item_order does not sort them"),
+    ],
+)
+def test_forged_but_consistent_checksums_do_not_help(name: str, values: list[int], message: str, saved: Path):
+    """An unsorted trie with a fresh checksum and version: only the invariants can tell."""
+    arrays = CATALOG.arrays()
+    forged = np.array(values, arrays[name].dtype)
+    header = (saved / f"{name}.npy").read_bytes()[:HEADER_BYTES]
+    (saved / f"{name}.npy").write_bytes(header + forged.tobytes())
+    fingerprints = {key: fingerprint(forged if key == name else array) for key, array in arrays.items()}
+    version = content_version(LAYOUT, fingerprints)
+    edit(saved, set_array(name, xxh3_128=fingerprints[name].xxh3_128))
+    edit(saved, lambda document: document.update(version=version))
+    assert open_catalog(saved, verify=False).version == version
+    with pytest.raises(CatalogError, match=message):
+        open_catalog(saved)
+
+
+def test_manifest_round_trip():
+    for catalog in (CATALOG, TEXT_CATALOG):
+        manifest = Manifest.of(catalog)
+        assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+def test_a_moved_catalogue_still_opens(saved: Path, tmp_path: Path):
+    shutil.move(saved, tmp_path / "elsewhere")
+    assert_same(open_catalog(tmp_path / "elsewhere"), CATALOG)
