@@ -163,6 +163,8 @@ class BeamEngine:
 
     def search(self, requests: Sequence[BeamRequest]) -> list[BeamResult]:
         """Submit all, step until done, results in order. Raises the first error. For tests, benchmarks and warm-up."""
+        for request in requests:
+            self._check(request)  # before any is queued, so that a refusal leaves nothing behind
         ids = [self.submit(request) for request in requests]
         outcomes: dict[int, BeamResult | RecallError] = {}
         while not self.is_idle:
@@ -232,9 +234,7 @@ class BeamEngine:
             try:
                 rows = forward(group)
             except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
-                failure = EngineFailure(f"the {phase} step failed: {type(error).__name__}")
-                failure.__cause__ = error
-                self._fail(group, failure)
+                self._fail(group, _failure(phase, error))
                 continue
             counts = [running.num_rows for running in group]
             logits += zip(group, rows.split(counts), strict=True)
@@ -287,6 +287,9 @@ class BeamEngine:
                 )
             except EngineFailure as error:
                 self._fail([running], error)
+                continue
+            except Exception as error:  # noqa: BLE001  out of memory, most likely: narrower beams may still fit
+                self._fail([running], _failure("selection", error))
                 continue
             selections.append((running, selection))
         return selections
@@ -358,3 +361,10 @@ class BeamEngine:
         """Free the slots that no live row descends from."""
         slots = self._rows.slots
         self.slots.keep_only(slots[slots != NO_SLOT])
+
+
+def _failure(stage: str, error: Exception) -> EngineFailure:
+    """Names the kind of error and no more: its text may hold addresses and paths, which go to logs by the cause."""
+    failure = EngineFailure(f"the {stage} step failed: {type(error).__name__}")
+    failure.__cause__ = error
+    return failure

@@ -16,7 +16,7 @@ from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import content_version, fingerprint
-from item_catalog.manifest import MANIFEST_FILE, Manifest
+from item_catalog.manifest import MANIFEST_FILE
 from item_catalog.npy import HEADER_BYTES
 from item_catalog.sid import SidLayout
 from item_catalog.storage import open_catalog, save_catalog
@@ -207,69 +207,11 @@ def test_one_altered_byte_anywhere_is_found(name: str, saved: Path):
         open_catalog(saved)
 
 
-def edit(saved: Path, change: Callable[[dict], object]) -> None:
-    manifest = saved / MANIFEST_FILE
-    document = json.loads(manifest.read_text())
-    change(document)
-    manifest.write_text(json.dumps(document))
-
-
-def set_array(name: str, **fields: object) -> Callable[[dict], object]:
-    return lambda document: document["arrays"][name].update(fields)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(lambda d: d.update(format_version=2), "format_version: 2; this release reads 1", id="newer"),
-        pytest.param(lambda d: d.pop("format_version"), "format_version: None", id="no format"),
-        pytest.param(lambda d: d.pop("num_sids"), "must be exactly format_version, version,", id="field missing"),
-        pytest.param(lambda d: d.update(extra=1), "must be exactly format_version, version,", id="field unknown"),
-        pytest.param(lambda d: d.update(num_items="4"), "num_items: '4' is no int", id="type"),
-        pytest.param(lambda d: d.update(num_items=True), "num_items: True is no int", id="bool for int"),
-        pytest.param(lambda d: d.update(num_items=0), "num_items: 0", id="no items"),
-        pytest.param(lambda d: d.update(num_items=5), r"item_ids: <i8 of shape \[4\], .* \[5\]", id="items"),
-        pytest.param(lambda d: d.update(num_sids=4), r"trie_codes_1: <u2 of shape \[3\], .* \[4\]", id="SIDs"),
-        pytest.param(lambda d: d.update(version="0" * 32), "version: 0+, but its arrays make it", id="version"),
-        pytest.param(lambda d: d.update(codebook_sizes=[4, 5]), "version: ", id="codebook sizes"),
-        pytest.param(
-            lambda d: d.update(codebook_sizes=[4, "4"]), "codebook_sizes: .*positive integers", id="sizes type"
-        ),
-        pytest.param(lambda d: d.update(codebook_sizes=[4, 70_000]), "codebook_sizes.1.: 70000", id="size too large"),
-        pytest.param(lambda d: d.update(codebook_sizes=[4] * 3), "arrays.trie_codes_2: missing", id="levels"),
-        pytest.param(lambda d: d.update(item_id_kind="pickle"), "item_id_kind: 'pickle'", id="kind"),
-        pytest.param(lambda d: d.update(item_id_kind="text"), "arrays.item_id_utf8: missing", id="other kind"),
-        pytest.param(lambda d: d["arrays"].pop("item_order"), "missing or unknown: item_order", id="array missing"),
-        pytest.param(
-            lambda d: d["arrays"].update(more=d["arrays"]["item_order"]), "missing or unknown: more", id="array unknown"
-        ),
-        pytest.param(set_array("item_ids", file="../item_ids.npy"), "item_ids.file: '../item_ids.npy'", id="up"),
-        pytest.param(set_array("item_ids", file="/etc/passwd"), "item_ids.file: '/etc/passwd'", id="absolute"),
-        pytest.param(set_array("item_ids", file=".."), "item_ids.file: '..'", id="dots"),
-        pytest.param(set_array("item_ids", file=""), "item_ids.file: ''", id="no name"),
-        pytest.param(set_array("item_ids", file="a\0b"), "item_ids.file: ", id="nul"),
-        pytest.param(set_array("item_ids", dtype="|O"), r"item_ids: \|O of shape \[4\], .* <i8", id="object"),
-        pytest.param(set_array("item_ids", dtype=">i8"), "item_ids: >i8 of shape", id="big-endian"),
-        pytest.param(set_array("item_ids", shape=[2, 2]), r"item_ids: <i8 of shape \[2, 2\], .* \[4\]", id="shape"),
-        pytest.param(set_array("item_ids", shape=[-4]), "item_ids.shape: .*positive integers", id="negative shape"),
-        pytest.param(set_array("trie_codes_0", shape=[]), "trie_codes_0: missing, or of no length", id="scalar"),
-        pytest.param(set_array("item_ids", bytes=32), "item_ids.bytes: 32; such an array has 160", id="bytes"),
-        pytest.param(set_array("item_ids", xxh3_128="0" * 32), "version: ", id="checksum"),
-        pytest.param(set_array("item_ids", more=1), "item_ids: must be exactly file, dtype,", id="array field"),
-        pytest.param(lambda d: d["arrays"].update(item_ids=[]), "item_ids: must be exactly file", id="array type"),
-    ],
-)
-def test_bad_manifests_are_refused(change: Callable[[dict], object], message: str, saved: Path):
-    edit(saved, change)
-    with pytest.raises(CatalogError, match=message):
+def test_a_manifest_that_leads_elsewhere(saved: Path):
+    text = (saved / MANIFEST_FILE).read_text()
+    (saved / MANIFEST_FILE).write_text(text.replace('"item_ids.npy"', '"../item_ids.npy"'))
+    with pytest.raises(CatalogError, match=r"manifest\.json: arrays.item_ids.file: '../item_ids.npy'"):
         open_catalog(saved, verify=False)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 200_000, '{"a": 1}'], ids=range(6))
-def test_manifests_that_are_none(text: str, saved: Path):
-    (saved / MANIFEST_FILE).write_text(text)
-    with pytest.raises(CatalogError, match=r"manifest\.json: "):
-        open_catalog(saved)
 
 
 def test_manifest_that_is_no_text(saved: Path):
@@ -307,17 +249,13 @@ def test_forged_but_consistent_checksums_do_not_help(name: str, values: list[int
     (saved / f"{name}.npy").write_bytes(header + forged.tobytes())
     fingerprints = {key: fingerprint(forged if key == name else array) for key, array in arrays.items()}
     version = content_version(LAYOUT, fingerprints)
-    edit(saved, set_array(name, xxh3_128=fingerprints[name].xxh3_128))
-    edit(saved, lambda document: document.update(version=version))
+    manifest = json.loads((saved / MANIFEST_FILE).read_text())
+    manifest["version"] = version
+    manifest["arrays"][name]["xxh3_128"] = fingerprints[name].xxh3_128
+    (saved / MANIFEST_FILE).write_text(json.dumps(manifest))
     assert open_catalog(saved, verify=False).version == version
     with pytest.raises(CatalogError, match=message):
         open_catalog(saved)
-
-
-def test_manifest_round_trip():
-    for catalog in (CATALOG, TEXT_CATALOG):
-        manifest = Manifest.of(catalog)
-        assert Manifest.from_json(manifest.to_json()) == manifest
 
 
 def test_a_moved_catalogue_still_opens(saved: Path, tmp_path: Path):

@@ -30,7 +30,9 @@ def fail(breaker: Breaker, clock: Clock, times: int) -> None:
         breaker.failed(TimeoutError("redis://:hunter2@host"), admitted=clock.now)
 
 
-def test_opens_after_failures_in_a_row_and_says_so_once(breaker: Breaker, clock: Clock, observer: CountingObserver) -> None:
+def test_opens_after_failures_in_a_row_and_says_so_once(
+    breaker: Breaker, clock: Clock, observer: CountingObserver
+) -> None:
     fail(breaker, clock, 2)
     assert breaker.admit() is not None
     fail(breaker, clock, 2)
@@ -48,7 +50,7 @@ def test_a_success_between_failures_starts_the_count_anew(breaker: Breaker, cloc
 def test_one_probe_after_a_while_closes_it(breaker: Breaker, clock: Clock, observer: CountingObserver) -> None:
     fail(breaker, clock, 3)
     clock.now += 5.0
-    assert [(breaker.admit() is not None), (breaker.admit() is not None)] == [True, False]
+    assert [breaker.admit() is None, breaker.admit() is None] == [False, True]
     breaker.succeeded()
     assert breaker.admit() is not None
     assert observer.breaker == [True, False]
@@ -75,7 +77,9 @@ def test_a_probe_that_never_reports_is_followed_by_another(breaker: Breaker, clo
     assert breaker.admit() is not None
 
 
-def test_logs_the_kind_of_failure_and_no_text_of_it(breaker: Breaker, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_the_kind_of_failure_and_no_text_of_it(
+    breaker: Breaker, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         fail(breaker, clock, 3)
     assert "TimeoutError" in caplog.text

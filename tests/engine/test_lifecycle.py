@@ -1,0 +1,199 @@
+"""How requests end, and that each end gives everything back: done, cancelled, too late, failed."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from recall_service.engine import engine as engine_module
+from recall_service.engine.engine import BeamEngine, StepReport
+from recall_service.engine.request import BeamResult
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import (
+    DeadlineExpired,
+    EngineFailure,
+    InvalidRequest,
+    ModelOutputError,
+    Overloaded,
+    RequestCancelled,
+)
+from tests.engine.driving import SMALL, ask, assert_all_free, assert_bitwise_equal, drain
+from tests.oracles.path_decoder import PathDecoder, random_path_logits
+from tests.oracles.tries import Catalogue
+
+VOCAB = 32
+CATALOGUE = Catalogue.random(np.random.default_rng(5), (6, 6, 6), 80, VOCAB)
+STAGES = {"queue": 0, "after prefill": 1, "between steps": 2}
+
+
+def make_engine(limits: EngineLimits = SMALL) -> BeamEngine:
+    return BeamEngine(PathDecoder(VOCAB, random_path_logits(VOCAB)), limits)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The engine's clock, standing still unless moved."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.mark.parametrize("steps", STAGES.values(), ids=STAGES)
+def test_cancelled_anywhere_it_ends_at_once_and_gives_everything_back(steps: int) -> None:
+    """P18, P25: its companion never notices."""
+    engine, companion = make_engine(), ask(CATALOGUE, [7, 7], beam_width=20, with_ranks=True)
+    (alone,) = make_engine().search([companion])
+    doomed, other = engine.submit(ask(CATALOGUE)), engine.submit(companion)
+    for _ in range(steps):
+        assert engine.step() == []
+    engine.cancel(doomed)
+    if steps:
+        assert engine.num_running == 1
+    outcomes = drain(engine)
+    assert isinstance(outcomes[doomed], RequestCancelled)
+    assert_bitwise_equal(outcomes[other], alone)
+    assert_all_free(engine)
+
+
+def test_cancelled_alone_its_slots_are_free_before_the_next_step() -> None:
+    engine = make_engine()
+    doomed = engine.submit(ask(CATALOGUE))
+    engine.step()
+    engine.step()
+    assert engine.slots.num_used > 0
+    engine.cancel(doomed)
+    assert_all_free(engine)
+    assert [type(completion.outcome) for completion in engine.step()] == [RequestCancelled]
+
+
+def test_cancelling_what_is_done_or_unknown_changes_nothing() -> None:
+    engine = make_engine()
+    done = engine.submit(ask(CATALOGUE))
+    outcomes = drain(engine)
+    engine.cancel(done)
+    engine.cancel(999)
+    assert isinstance(outcomes[done], BeamResult)
+    assert engine.is_idle
+
+
+@pytest.mark.parametrize(("steps", "stage"), [(0, "queue"), (1, "prefill"), (2, "decode")], ids=list(STAGES))
+def test_a_deadline_stops_the_work_wherever_it_passes(clock: SimpleNamespace, steps: int, stage: str) -> None:
+    """P18, P25, lesson 17: at the next step, not when the search would have ended."""
+    engine = make_engine()
+    late, other = engine.submit(ask(CATALOGUE, deadline=101.0)), engine.submit(ask(CATALOGUE, deadline=103.0))
+    for _ in range(steps):
+        assert engine.step() == []
+    clock.now = 102.0
+    ((request_id, error),) = engine.step()[:1]
+    assert (request_id, type(error), error.stage) == (late, DeadlineExpired, stage)
+    assert isinstance(drain(engine)[other] if not engine.is_idle else None, BeamResult | None)
+    assert_all_free(engine)
+
+
+@pytest.mark.parametrize("failing_call", [1, 2, 3], ids=["prefill", "first decode", "last decode"])
+@pytest.mark.parametrize("part", ["hidden", "logits"])
+def test_an_exception_in_the_forward_fails_that_group_and_the_engine_goes_on(failing_call: int, part: str) -> None:
+    """P18, P26: what the forward had allocated comes back too."""
+    engine, calls = make_engine(), []
+    original = getattr(engine.model, part)
+
+    def fail_once(*arguments: object) -> torch.Tensor:
+        output = original(*arguments)
+        calls.append(part)
+        if len(calls) == failing_call:
+            raise RuntimeError("CUDA error: out of memory at 0x7f00")
+        return output
+
+    setattr(engine.model, part, fail_once)
+    ids = [engine.submit(ask(CATALOGUE)) for _ in range(2)]
+    outcomes = drain(engine)
+    for request_id in ids:
+        assert type(outcomes[request_id]) is EngineFailure
+        assert isinstance(outcomes[request_id].__cause__, RuntimeError)
+        assert "0x7f00" not in str(outcomes[request_id])
+    assert_all_free(engine)
+    assert len(engine.search([ask(CATALOGUE)])[0].tokens) == 8
+
+
+def test_a_failing_prefill_leaves_the_rows_of_others_alone() -> None:
+    engine = make_engine()
+    request = ask(CATALOGUE, beam_width=20)
+    (alone,) = make_engine().search([request])
+    running = engine.submit(request)
+    engine.step()
+    original = engine.model.path_logits
+    engine.model.path_logits = lambda path: 1 / 0 if path == (9,) else original(path)
+    fresh = engine.submit(ask(CATALOGUE, [9]))
+    outcomes = drain(engine)
+    assert isinstance(outcomes[fresh], EngineFailure)
+    assert_bitwise_equal(outcomes[running], alone)
+    assert_all_free(engine)
+
+
+def test_an_exception_in_one_selection_fails_that_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P26: selecting over a wide vocabulary can run out of memory as well."""
+    engine, request = make_engine(), ask(CATALOGUE, beam_width=20)
+    (alone,) = make_engine().search([request])
+    original = engine_module.select_beams
+
+    def out_of_memory(*arguments: object, width: int, **options: object) -> object:
+        if width == 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return original(*arguments, width=width, **options)
+
+    monkeypatch.setattr(engine_module, "select_beams", out_of_memory)
+    doomed, other = engine.submit(ask(CATALOGUE, beam_width=3)), engine.submit(request)
+    outcomes = drain(engine)
+    assert type(outcomes[doomed]) is EngineFailure
+    assert_bitwise_equal(outcomes[other], alone)
+    assert_all_free(engine)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf], ids=["nan", "+inf"])
+@pytest.mark.parametrize("path_len", [1, 2, 3], ids=["prompt", "level 1", "level 2"])
+def test_a_model_that_gives_no_number_fails_that_request_alone(value: float, path_len: int) -> None:
+    """P13: others in the same step, before and behind it, are untouched."""
+    engine = make_engine()
+    good = [ask(CATALOGUE, [1], beam_width=9, with_ranks=True), ask(CATALOGUE, [2], beam_width=30, with_ranks=True)]
+    expected = make_engine().search(good)
+    original = engine.model.path_logits
+
+    def poisoned(path: tuple[int, ...]) -> list[float]:
+        row = list(original(path))
+        return [value, *row[1:]] if path[0] == 9 and len(path) == path_len else row
+
+    engine.model.path_logits = poisoned
+    first, bad, last = (engine.submit(request) for request in (good[0], ask(CATALOGUE, [9]), good[1]))
+    outcomes = drain(engine)
+    assert type(outcomes[bad]) is ModelOutputError
+    assert_bitwise_equal(outcomes[first], expected[0])
+    assert_bitwise_equal(outcomes[last], expected[1])
+    assert_all_free(engine)
+
+
+def test_a_full_queue_refuses_with_advice() -> None:
+    engine = make_engine(EngineLimits(max_waiting=2))
+    for _ in range(2):
+        engine.submit(ask(CATALOGUE))
+    with pytest.raises(Overloaded, match="2 requests are waiting") as refused:
+        engine.submit(ask(CATALOGUE))
+    assert refused.value.retry_after_seconds > 0
+    assert len(drain(engine)) == 2
+
+
+def test_search_raises_the_first_error_and_leaves_nothing_behind() -> None:
+    engine = make_engine()
+    with pytest.raises(InvalidRequest):
+        engine.search([ask(CATALOGUE), ask(CATALOGUE, [])])
+    assert engine.is_idle
+
+
+def test_reports_count_every_forward(clock: SimpleNamespace) -> None:
+    reports: list[StepReport] = []
+    engine = make_engine()
+    engine.observe_step = reports.append
+    results = engine.search([ask(CATALOGUE, [1]), ask(CATALOGUE, [2, 3], beam_width=3)])
+    assert [(report.phase, report.requests) for report in reports] == [("prefill", 2), ("decode", 2), ("decode", 2)]
+    assert sum(report.rows for report in reports) == sum(result.rows_forwarded for result in results)
+    assert [result.rows_forwarded for result in results] == [1 + 6 + 8, 1 + 3 + 3]
