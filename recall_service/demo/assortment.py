@@ -51,8 +51,9 @@ class Assortment:
 
 def zipf(size: int, exponent: float) -> NDArray[np.float64]:
     """Shares of ranks 1..size, proportional to rank ** -exponent: float64 [size], sums to 1."""
-    weights: NDArray[np.float64] = np.arange(1, size + 1, dtype=np.float64) ** -exponent
-    return weights / weights.sum()
+    weights = np.power(np.arange(1.0, size + 1), -exponent)
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
 
 
 def make_assortment(rng: np.random.Generator, num_items: int) -> Assortment:

@@ -10,17 +10,19 @@ from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.shop import Shop
 from recall_service.demo.tokens import BOS, PAD, SPECIAL_TOKENS, sid_token_ids
 
-MAX_HISTORY = 20  # the newest items of a user that the model reads
 PAD_ID = SPECIAL_TOKENS.index(PAD)
 BOS_ID = SPECIAL_TOKENS.index(BOS)
 _BATCH_USERS = 32
 _LENGTH_JITTER = 4.0  # how far, in items, the order by length is shaken: batches mix a little and pad a little
 
 
-def endless_batches(shop: Shop, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Token ids int64 [users, 1 + 3 x longest history of the batch], for ever: epoch after epoch of training users."""
+def endless_batches(shop: Shop, rng: np.random.Generator, *, max_history: int) -> Iterator[NDArray[np.int64]]:
+    """Token ids int64 [users, 1 + 3 x longest history of the batch], for ever: epoch after epoch of training users.
+
+    max_history: how many of a user's newest items are read.
+    """
     item_tokens = sid_token_ids(LAYOUT, shop.assortment.sids)
-    histories = [shop.train.of_user(user)[-MAX_HISTORY:] for user in range(shop.train.num_users)]
+    histories = [shop.train.of_user(user)[-max_history:] for user in range(shop.train.num_users)]
     lens = np.array([len(history) for history in histories])
     while True:
         by_length = np.argsort(lens + rng.uniform(0, _LENGTH_JITTER, len(lens)))

@@ -14,10 +14,9 @@ from item_catalog.builder import build_catalog
 from item_catalog.storage import save_catalog
 from recall_service import __version__
 from recall_service.demo.assortment import LAYOUT
-from recall_service.demo.batches import MAX_HISTORY
 from recall_service.demo.bundle_file import CATALOG_DIRECTORY, MODEL_DIRECTORY, write_bundle
 from recall_service.demo.shop import Shop, make_shop
-from recall_service.demo.training import train_checkpoint
+from recall_service.demo.training import MAX_HISTORY, train_checkpoint
 from recall_service.errors import SetupError
 
 

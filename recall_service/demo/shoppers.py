@@ -90,7 +90,8 @@ def _choose_item(
     appeal += _BRAND_WEIGHT * (assortment.brand[looks] == assortment.brand[shoppers.last_item][:, None])
     owned = (looks[:, :, None] == taken[:, None, :]).any(axis=2)
     appeal[owned] = -np.inf
-    return looks[np.arange(len(looks)), appeal.argmax(axis=1)]
+    chosen: NDArray[np.int64] = looks[np.arange(len(looks)), appeal.argmax(axis=1)]
+    return chosen
 
 
 def _look(

@@ -29,7 +29,7 @@ def vocabulary(layout: SidLayout) -> list[str]:
 
 def sid_token_ids(layout: SidLayout, sids: NDArray[np.integer]) -> NDArray[np.int64]:
     """SIDs int [n, levels] -> token ids int64 [n, levels]."""
-    first_ids = len(SPECIAL_TOKENS) + np.cumsum([0, *layout.codebook_sizes[:-1]])
+    first_ids: NDArray[np.int64] = len(SPECIAL_TOKENS) + np.cumsum([0, *layout.codebook_sizes[:-1]])
     return sids.astype(np.int64) + first_ids
 
 

@@ -23,6 +23,7 @@ from recall_service.demo.batches import BOS_ID, PAD_ID, endless_batches
 from recall_service.demo.shop import Shop
 from recall_service.demo.tokens import EOS, SPECIAL_TOKENS, make_tokenizer, vocabulary
 
+MAX_HISTORY = 20  # the newest items of a user that the model reads
 _TRAINING_SHARE = 0.98  # of the seconds allowed; the rest is for the last step and for writing
 _WARM_UP_SHARE = 0.05  # of the training
 _MATRIX_LEARNING_RATE = 0.015
@@ -44,9 +45,10 @@ def train_checkpoint(
     budget_seconds = max_seconds * _TRAINING_SHARE
     model = _make_model(seed)
     optimizers = _make_optimizers(model)
+    batches = endless_batches(shop, np.random.default_rng(seed), max_history=MAX_HISTORY)
     with _progress_bar(shown=progress) as bar:
         task = bar.add_task("training", total=budget_seconds, news="")
-        for step, batch in enumerate(endless_batches(shop, np.random.default_rng(seed)), start=1):
+        for step, batch in enumerate(batches, start=1):
             _set_learning_rates(optimizers, (time.monotonic() - started) / budget_seconds)
             loss = _train_step(model, optimizers, batch)
             elapsed_seconds = time.monotonic() - started

@@ -1,0 +1,129 @@
+"""What is let in, what waits, what is refused: nothing that runs ever finds the pools empty."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recall_service.engine.engine import BeamEngine
+from recall_service.engine.request import BeamResult
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import DeadlineExpired, EngineFailure, InvalidRequest, RequestCancelled
+from tests.engine.driving import ask, assert_all_free, drain
+from tests.oracles.path_decoder import PathDecoder, random_path_logits
+from tests.oracles.tries import Catalogue
+
+VOCAB = 24
+CATALOGUE = Catalogue.random(np.random.default_rng(2), (5, 5, 5), 90, VOCAB)
+TIGHT = EngineLimits(max_rows=8, max_steps=3, max_waiting=64, context_pages=4, page_len=4, max_prompt_tokens=16)
+
+
+def make_engine(limits: EngineLimits = TIGHT, max_positions: int = 4096) -> BeamEngine:
+    return BeamEngine(PathDecoder(VOCAB, random_path_logits(VOCAB), max_positions), limits)
+
+
+@pytest.mark.parametrize("prompt_len", [1, 3, 4, 5, 15, 16])
+def test_prompts_of_every_length_around_a_page_are_served(prompt_len: int) -> None:
+    """P15, P20: the longest prompt at the widest beam fits into an empty engine, and leaves it empty."""
+    engine, prompt = make_engine(), list(range(prompt_len))
+    (result,) = engine.search([ask(CATALOGUE, prompt, beam_width=8)])
+    assert len(result.tokens) == 8
+    assert_all_free(engine)
+    (roomy,) = make_engine(EngineLimits(page_len=32)).search([ask(CATALOGUE, prompt, beam_width=8)])
+    assert roomy.tokens.tolist() == result.tokens.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"prompt": []}, "prompt: 0 tokens; give 1 to 16", id="empty"),
+        pytest.param({"prompt": [1] * 17}, "prompt: 17 tokens; give 1 to 16", id="too long"),
+        pytest.param({"prompt": [0, VOCAB]}, "prompt: holds a token id outside 0 to 23", id="no such token"),
+        pytest.param({"prompt": [-1]}, "prompt: holds a token id outside 0 to 23", id="negative token"),
+        pytest.param({"beam_width": 0}, "beam_width: 0; give 1 to 8", id="no beam"),
+        pytest.param({"beam_width": 9}, "beam_width: 9; give 1 to 8", id="too wide"),
+        pytest.param({"catalogue": None}, "num_steps: 0; give 1 to 3", id="no steps"),
+        pytest.param({"catalogue": None, "num_steps": 4}, "num_steps: 4; give 1 to 3", id="too many steps"),
+    ],
+)
+def test_what_could_never_run_is_refused_when_it_is_submitted(change: dict, message: str) -> None:
+    """P15, P20."""
+    engine = make_engine()
+    with pytest.raises(InvalidRequest) as refused:
+        engine.submit(ask(**({"catalogue": CATALOGUE} | change)))
+    assert str(refused.value) == message
+    assert_all_free(engine)
+
+
+def test_all_limits_are_named_at_once() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        make_engine().submit(ask(None, [], beam_width=0))
+    assert [violation.field for violation in refused.value.violations] == ["prompt", "beam_width", "num_steps"]
+
+
+def test_a_catalogue_of_tokens_that_the_model_lacks_is_refused() -> None:
+    catalogue = Catalogue({(0,)}, [np.array([VOCAB])])
+    with pytest.raises(InvalidRequest, match="constraint: names token 24; the model has 24"):
+        make_engine().submit(ask(catalogue))
+
+
+def test_the_prompt_may_reach_just_as_far_as_the_models_positions() -> None:
+    """P15: the last token of a path is never forwarded, so 3 levels take 2 positions."""
+    engine = make_engine(max_positions=10)
+    assert len(engine.search([ask(CATALOGUE, [1] * 8)])[0].tokens) == 8
+    with pytest.raises(InvalidRequest, match="prompt: 9 tokens; the model reaches 8"):
+        engine.submit(ask(CATALOGUE, [1] * 9))
+
+
+@pytest.mark.parametrize(("width", "prompt_len", "at_once"), [(8, 1, 1), (4, 1, 2), (2, 5, 2), (1, 16, 1), (1, 4, 4)])
+def test_as_many_run_at_once_as_rows_and_pages_reach(width: int, prompt_len: int, at_once: int) -> None:
+    """P20, lesson 13: rows count, not requests."""
+    engine = make_engine()
+    ids = [engine.submit(ask(CATALOGUE, [3] * prompt_len, beam_width=width)) for _ in range(5)]
+    engine.step()
+    assert (engine.num_running, engine.num_waiting) == (at_once, 5 - at_once)
+    outcomes = drain(engine)
+    assert all(isinstance(outcomes[request_id], BeamResult) for request_id in ids)
+
+
+def test_nobody_overtakes_a_wide_request_that_waits() -> None:
+    engine = make_engine()
+    first, wide, narrow = (engine.submit(ask(CATALOGUE, beam_width=width)) for width in (4, 8, 1))
+    order = []
+    while not engine.is_idle:
+        order += [completion.request_id for completion in engine.step()]
+    assert order == [first, wide, narrow]
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6))
+def test_in_the_tightest_pools_nothing_fails_for_want_of_room(seed: int) -> None:
+    """P18, P20: requests of every size, cancelled, late and failing, for as long as it takes; then all is free."""
+    rng, engine = np.random.default_rng(seed), make_engine()
+    path_logits, bad = engine.model.path_logits, VOCAB - 1
+    engine.model.path_logits = lambda path: [np.nan] * VOCAB if bad in path[:1] else path_logits(path)
+    ids: list[int] = []
+    outcomes = {}
+    while len(outcomes) < 40:
+        if len(ids) < 40:
+            prompt = rng.integers(0, bad + 1, rng.integers(1, 17)).tolist()
+            deadline = 0.0 if rng.random() < 0.1 else None
+            width = int(rng.integers(1, 9))
+            ids.append(engine.submit(ask(CATALOGUE, prompt, beam_width=width, deadline=deadline)))
+        if rng.random() < 0.2:
+            engine.cancel(int(rng.choice(ids)))
+        outcomes.update(engine.step())
+        used_rows = sum(running.request.beam_width for running in engine._running)
+        assert engine.num_rows <= used_rows == engine._scheduler.reserved_rows <= 8
+    for outcome in outcomes.values():
+        assert isinstance(outcome, BeamResult | RequestCancelled | DeadlineExpired | EngineFailure)
+        assert not isinstance(getattr(outcome, "__cause__", None), AssertionError)
+    assert_all_free(engine)
+
+
+def test_one_level_needs_no_beam_slots() -> None:
+    limits = EngineLimits(max_rows=4, max_steps=1, context_pages=1, page_len=4, max_prompt_tokens=4)
+    engine = make_engine(limits)
+    catalogue = Catalogue({(code,) for code in range(9)}, [np.arange(9)])
+    assert len(engine.search([ask(catalogue, beam_width=4)])[0].tokens) == 4
+    assert engine.slots.num_slots == 0
