@@ -55,7 +55,6 @@ class Settings(BaseSettings):
     max_prompt_tokens: Count = 2048  # of one request
     max_context_tokens: Count = 16_384  # of all running requests together
     torch_threads: Annotated[int, Field(ge=0)] = 0  # 0: as many as torch chooses
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of weights and KV; scores are always float32
 
     # The result cache.
     local_cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2  # 0: none in this process

@@ -1,6 +1,6 @@
 """Small random Hugging Face checkpoints, made and written by transformers.
 
-Weights are drawn wider than transformers would, so that logits differ by whole units and a wrong beam shows.
+Weights are drawn wider than transformers would, so that logits spread by 2 to 3 and a wrong beam shows.
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ FAMILY_CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_model(family: str = "qwen3", *, seed: int = 0, spread: float = 0.12, **changes: Any) -> PreTrainedModel:
+def make_model(family: str = "qwen3", *, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """A random fp32 model of 2 layers, hidden size 32, 4 heads over 2 KV heads, 64 tokens, 256 positions.
 
     `changes` go into the config. Every parameter is random, norms and biases too, so that dropping one shows.
@@ -61,8 +61,8 @@ def make_model(family: str = "qwen3", *, seed: int = 0, spread: float = 0.12, **
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             centre = 1.0 if "norm" in name else 0.0
-            scale = 8.0 if "embed" in name or "lm_head" in name else 2.0
-            parameter.copy_(centre + scale * spread * torch.randn(parameter.shape, generator=generator))
+            scale = 0.5 if "embed" in name or "lm_head" in name else 0.12
+            parameter.copy_(centre + scale * torch.randn(parameter.shape, generator=generator))
     return model
 
 

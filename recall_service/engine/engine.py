@@ -44,7 +44,6 @@ class StepReport(NamedTuple):
     phase: str
     requests: int
     rows: int
-    seconds: float
 
 
 @dataclass(slots=True, eq=False)
@@ -230,7 +229,6 @@ class BeamEngine:
         for phase, group, forward in (("decode", deeper, self._decode), ("prefill", fresh, self._prefill)):
             if not group:
                 continue
-            start = time.monotonic()
             try:
                 rows = forward(group)
             except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
@@ -242,7 +240,7 @@ class BeamEngine:
                 running.rows_forwarded += running.num_rows
                 running.prefilled = running.prefilled or time.monotonic()
             if self.observe_step is not None:
-                self.observe_step(StepReport(phase, len(group), len(rows), time.monotonic() - start))
+                self.observe_step(StepReport(phase, len(group), len(rows)))
         return logits
 
     def _prefill(self, group: list[RunningRequest]) -> Tensor:

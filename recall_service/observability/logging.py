@@ -21,7 +21,6 @@ def configure_logging(level: str, log_format: str) -> None:
     """Send logs of `level` (debug, info, warning, error) and above to stderr, as `log_format` json or console."""
     renderer: Processor = structlog.processors.JSONRenderer()
     if log_format == "console":
-        # Plain tracebacks in both formats: structlog's default shows local variables, histories among them.
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
@@ -37,7 +36,7 @@ def configure_logging(level: str, log_format: str) -> None:
             foreign_pre_chain=named,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                structlog.processors.format_exc_info,  # as text: structlog's own shows local variables, histories too
                 withhold,
                 renderer,
             ],

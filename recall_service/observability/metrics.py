@@ -215,8 +215,8 @@ class Metrics:
         """The breaker in front of Redis opened or closed."""
         self._breaker_open.set(is_open)
 
-    def step(self, phase: str, *, requests: int, rows: int, seconds: float) -> None:  # noqa: ARG002 - part of Observer
-        """The engine ran one step. How long a step took is seen per question, in its stages."""
+    def step(self, phase: str, *, requests: int, rows: int) -> None:
+        """The engine ran one step. How long it took is seen per question, in its stages."""
         self._steps(phase).inc()
         self._batch_requests(phase).observe(requests)
         self._batch_rows(phase).observe(rows)

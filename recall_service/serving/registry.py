@@ -125,9 +125,7 @@ def _go_live(bundle: Bundle, limits: EngineLimits, observer: Observer) -> LiveBu
     engine = BeamEngine(
         bundle.model,
         replace(limits, max_steps=bundle.catalog.layout.num_levels),
-        observe_step=lambda step: observer.step(
-            step.phase, requests=step.requests, rows=step.rows, seconds=step.seconds
-        ),
+        observe_step=lambda step: observer.step(step.phase, requests=step.requests, rows=step.rows),
     )
     search = bundle.file.search
     info = BundleInfo(

@@ -89,3 +89,4 @@ def test_end_to_end_scores_move_less_than_the_stated_bound(tiny_decoder: Decoder
         assert len(batched.scores) == len(alone.scores)
         np.testing.assert_allclose(batched.scores, alone.scores, atol=END_TO_END_BOUND, rtol=0)
     assert greatest <= END_TO_END_BOUND
+    print(greatest)

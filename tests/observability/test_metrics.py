@@ -102,7 +102,7 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     metrics.answered("nowhere", "short", 0.02, items=3, proven=3, beam_width=5, unknown_history=0)
     metrics.failed("mail", 0.5)
     metrics.short("beam_too_narrow")
-    metrics.step("decode", requests=2, rows=150, seconds=0.001)
+    metrics.step("decode", requests=2, rows=150)
     metrics.cache_breaker(is_open=True)
     requests = {
         (s.labels["scene"], s.labels["outcome"]): s.value
@@ -148,7 +148,7 @@ def test_no_input_makes_a_new_series(registry: CollectorRegistry, metrics: Metri
     metrics.deadline_expired(one)
     metrics.cache_request(one, other)
     metrics.cache_operation(one, other, 0.1)
-    metrics.step(one, requests=1, rows=1, seconds=0.1)
+    metrics.step(one, requests=1, rows=1)
     metrics.rpc_started(one)
     metrics.rpc_handled(one, other, 0.1)
     assert num_series(registry) == before

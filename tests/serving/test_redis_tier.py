@@ -75,7 +75,7 @@ async def test_five_hundred_questions_at_once_fit_a_pool_of_eight(
     assert [answer.beam_width for answer in answers] == list(range(1, 501))
 
 
-async def test_cancelled_questions_never_cross_replies_nor_use_up_the_pool(
+async def test_cancelled_questions_cross_no_replies_and_cost_no_connections(
     make_cache: CacheFactory, redis_server: RedisServer, redis_client: Redis
 ) -> None:
     cache = make_cache(redis_server.url, pool_size=2, failures=1000)
@@ -83,6 +83,7 @@ async def test_cancelled_questions_never_cross_replies_nor_use_up_the_pool(
     for number, key in enumerate(keys):
         await redis_client.set(f"recall:test:{key.hex()}", encode(make_answer(beam_width=number + 1), key))
     unused = Computation()
+    before = (await redis_client.info("stats"))["total_connections_received"]
     for delay in (0.0, 0.0005, 0.001, 0.002, 0.004):
         tasks = [asyncio.create_task(cache.answer(key, CacheMode.USE, unused)) for key in keys]
         await asyncio.sleep(delay)
@@ -93,6 +94,7 @@ async def test_cancelled_questions_never_cross_replies_nor_use_up_the_pool(
     for number, key in enumerate(keys):
         answer = await cache.answer(key, CacheMode.USE, unused)
         assert (answer.beam_width, answer.served_from) == (number + 1, ServedFrom.SHARED_CACHE)
+    assert (await redis_client.info("stats"))["total_connections_received"] - before <= 2
 
 
 async def test_a_password_in_the_url_is_used(
