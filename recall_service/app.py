@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from recall_service import __version__
 from recall_service.config import Settings
 from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import EngineFailure, SetupError
 from recall_service.observability.metrics import Metrics
 from recall_service.observability.metrics_endpoint import serve_metrics
 from recall_service.rpc.server import RecallServer
@@ -126,5 +127,8 @@ def _describe(registry: Registry, metrics: Metrics) -> None:
 async def _warm_up(registry: Registry, metrics: Metrics) -> None:
     for live in registry:
         started = time.perf_counter()
-        await live.warm_up()
+        try:
+            await live.warm_up()
+        except EngineFailure as error:
+            raise SetupError(f"bundle {live.info.name}: its first search failed: {error}") from error
         metrics.warmed_up(live.info.name, time.perf_counter() - started)

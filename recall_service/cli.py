@@ -78,7 +78,7 @@ def query(
                 bundle=bundle,
                 include_steps=steps,
             )
-        except RecallClientError as error:
+        except (RecallClientError, ValueError) as error:
             typer.echo(f"{target}: {error}", err=True)
             raise typer.Exit(1) from None
     if as_json:

@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 
 from item_catalog.builder import build_catalog
 from item_catalog.storage import save_catalog
-from recall_service import __version__
 from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.bundle_file import CATALOG_DIRECTORY, MODEL_DIRECTORY, write_bundle
 from recall_service.demo.shop import Shop, make_shop
 from recall_service.demo.training import MAX_HISTORY, train_checkpoint
 from recall_service.errors import SetupError
+
+# What the result depends on: an earlier run is kept only while these have not changed.
+_RECIPE = ("assortment", "batches", "bundle_file", "shop", "shoppers", "tokens", "training", "words")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,11 @@ class DemoSettings:
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that differ between settings and between versions of this software."""
-        facts = json.dumps({"version": __version__, **asdict(self)}, sort_keys=True)
-        return hashlib.sha256(facts.encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits that differ between settings, and between versions of the code that uses them."""
+        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode())
+        for module in _RECIPE:
+            digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
+        return digest.hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Is an answer of the server what brute force says it should be?"""
+"""Holds an answer of the server against what brute force says it should be."""
 
 import numpy as np
 from numpy.typing import NDArray

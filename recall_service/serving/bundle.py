@@ -1,6 +1,5 @@
 """A bundle: model, SID tokens, prompt and catalogue, loaded and checked against each other before anyone is served."""
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from recall_service.serving.bundle_file import BUNDLE_FILE, BundleFile, CatalogS
 from recall_service.serving.prompt import PromptTemplate, check_template, make_template
 from recall_service.serving.sid_tokens import sid_token_ids
 from recall_service.serving.text_encoder import HuggingFaceEncoder
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +98,10 @@ def _load_catalog(directory: Path, section: CatalogSection) -> Catalog:
     except CatalogError as error:
         raise BundleError(f"{directory / BUNDLE_FILE}: catalog.{error}") from None
     source = read_source(path)
-    return build_catalog(layout, source.sids, source.item_ids)
+    try:
+        return build_catalog(layout, source.sids, source.item_ids)
+    except CatalogError as error:
+        raise CatalogError(f"{path}: {error}") from None
 
 
 def _assemble(

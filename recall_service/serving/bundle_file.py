@@ -4,13 +4,15 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from recall_service.engine.request import ScoreSpace
 from recall_service.errors import BundleError
 
 BUNDLE_FILE = "bundle.toml"
-Glue = str | list[Annotated[int, Field(ge=0)]]
+Glue = str | list[int]
+Count = Annotated[int, Field(strict=True, ge=1)]
+_MAX_TOKEN_ID = 2**31 - 1
 
 
 class _Section(BaseModel):
@@ -58,17 +60,17 @@ class SearchSection(_Section):
     """[search]. Defaults and limits of a request."""
 
     score_space: ScoreSpace = ScoreSpace.VOCABULARY
-    beam_width: int = Field(default=200, ge=1)
-    max_beam_width: int = Field(default=400, ge=1)
-    num_items: int = Field(default=100, ge=1)
-    max_num_items: int = Field(default=400, ge=1)
+    beam_width: Count = 200
+    max_beam_width: Count = 400
+    num_items: Count = 100
+    max_num_items: Count = 400
 
     @model_validator(mode="after")
     def _defaults_within_limits(self) -> "SearchSection":
         for name in ("beam_width", "num_items"):
             default, limit = getattr(self, name), getattr(self, f"max_{name}")
             if default > limit:
-                raise ValueError(f"{name} is {default}, over max_{name} {limit}")
+                raise ValueError(f"{name} is {default}, over max_{name} {limit}; lower it, or raise the limit")
         return self
 
 
@@ -79,9 +81,17 @@ class PromptSection(_Section):
     item: str = "{sid}"
     separator: Glue = ""
     suffix: Glue = ""
-    max_history: int = Field(default=50, ge=1)
+    max_history: Count = 50
     unknown_items: Literal["skip", "refuse"] = "skip"
     empty_history: Literal["refuse", "serve"] = "refuse"
+
+    @field_validator("prefix", "separator", "suffix", mode="before")
+    @classmethod
+    def _text_or_token_ids(cls, value: object) -> object:
+        """Said here, for the validation of a union complains once for each of its kinds."""
+        if isinstance(value, str) or (isinstance(value, list) and all(map(_is_token_id, value))):
+            return value
+        raise ValueError(f"give text, or a list of token ids, 0 to {_MAX_TOKEN_ID}")
 
     @model_validator(mode="after")
     def _one_sid(self) -> "PromptSection":
@@ -115,6 +125,10 @@ def read_bundle_file(directory: Path) -> BundleFile:
     except ValidationError as error:
         problems = "; ".join(_problem(detail) for detail in error.errors())
         raise BundleError(f"{path}: {problems}") from None
+
+
+def _is_token_id(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_TOKEN_ID
 
 
 def _problem(detail: object) -> str:

@@ -17,13 +17,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One search under way. `request_id` and `stage` are for whoever gives up on it: queue, prefill or decode."""
+    """One search under way. `request_id` is the engine's name for it, once the engine has it."""
 
     request: BeamRequest
     future: "asyncio.Future[BeamResult]"
     loop: asyncio.AbstractEventLoop
     request_id: int | None = None
-    stage: str = "queue"
 
 
 class EngineRunner:
@@ -63,8 +62,8 @@ class EngineRunner:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._run_inbox(wait=self.engine.is_idle)
             try:
+                self._run_inbox(wait=self.engine.is_idle)
                 completed = self.engine.step()
             except Exception as error:  # a fault of ours must not end the thread that serves everyone
                 logger.exception("a step of the engine raised; its requests fail")
@@ -88,6 +87,10 @@ class EngineRunner:
             ticket.request_id = self.engine.submit(ticket.request)
         except RecallError as error:
             self._resolve_soon(ticket, error)
+            return
+        except Exception as error:
+            logger.exception("a request could not be submitted; it fails alone")
+            self._resolve_soon(ticket, EngineFailure(f"submitting failed: {type(error).__name__}"))
             return
         self._tickets[ticket.request_id] = ticket
 

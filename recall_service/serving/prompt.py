@@ -54,7 +54,9 @@ def make_template(
     def glue(*parts: Glue) -> NDArray[np.int64]:
         token_ids = np.array(_encode(encoder, parts), np.int64)
         if len(token_ids) and token_ids.max() >= vocab_size:
-            raise BundleError(f"prompt: {parts!r} holds token {token_ids.max()}; the model has {vocab_size}")
+            raise BundleError(
+                f"prompt: {parts!r} holds token {token_ids.max()}; the model's are 0 to {vocab_size - 1}: correct it"
+            )
         return token_ids
 
     return PromptTemplate(

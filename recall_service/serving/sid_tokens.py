@@ -1,5 +1,6 @@
 """The token ids of semantic IDs: every code of every level must be exactly one token of the model."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,30 +32,27 @@ def _level_ids(encoder: TextEncoder, template: str, level: int, trie: PrefixTrie
     used[trie.codes[level]] = True
     token_ids = np.full(size, NO_TOKEN, np.int64)
     texts = [template.replace("{code}", str(code)) for code in range(size)]
-    for code, (text, encoded) in enumerate(zip(texts, encoder.encode_many(texts), strict=True)):
-        if len(encoded) == 1 and encoded[0] < vocab_size:
+    # The template as it stands is no SID token, so what it shares an id with is unknown text as well.
+    *encodings, template_encoding = encoder.encode_many([*texts, template])
+    counts = Counter(encoded[0] for encoded in (*encodings, template_encoding) if len(encoded) == 1)
+    for code, encoded in enumerate(encodings):
+        problem = _problem(encoded, counts, vocab_size)
+        if problem is None:
             token_ids[code] = encoded[0]
         elif used[code]:
-            beyond = f"id {encoded[0]}, beyond the head's {vocab_size} rows" if len(encoded) == 1 else ""
-            problem = beyond or f"{len(encoded)} tokens {encoded}"
             raise BundleError(
-                f"sid.tokens[{level}]: {text!r} is {problem}; each SID token must be exactly one id of the model: "
-                "add it to the tokenizer and resize the model, or correct the template"
+                f"sid.tokens[{level}]: {texts[code]!r} is {problem}; each SID token must be exactly one id of the "
+                "model: add it to the tokenizer and resize the model, or correct the template"
             )
-    return _without_unknown(token_ids, used, template, level)
+    return token_ids
 
 
-def _without_unknown(
-    token_ids: NDArray[np.int64], used: NDArray[np.bool_], template: str, level: int
-) -> NDArray[np.int64]:
-    """A tokenizer maps all text it does not know to one id: ids that several codes share are no SID tokens."""
-    known, counts = np.unique(token_ids[token_ids != NO_TOKEN], return_counts=True)
-    shared = np.isin(token_ids, known[counts > 1])
-    if (shared & used).any():
-        code = int(np.flatnonzero(shared & used)[0])
-        text = template.replace("{code}", str(code))
-        raise BundleError(
-            f"sid.tokens[{level}]: {text!r} shares id {token_ids[code]} with other codes, as unknown text does; "
-            "add it to the tokenizer, or correct the template"
-        )
-    return np.where(shared, NO_TOKEN, token_ids)
+def _problem(encoded: list[int], counts: Counter[int], vocab_size: int) -> str | None:
+    """Why a code's text is no SID token, if it is none. A tokenizer maps all text it does not know to one id."""
+    if len(encoded) != 1:
+        return f"{len(encoded)} tokens {encoded}"
+    if encoded[0] >= vocab_size:
+        return f"id {encoded[0]}, beyond the head's {vocab_size} rows"
+    if counts[encoded[0]] > 1:
+        return f"id {encoded[0]}, which other text shares, as unknown text does"
+    return None

@@ -66,6 +66,16 @@ def test_progress_is_shown_on_stderr_only_and_time_is_kept(
     assert elapsed_seconds < 10  # half a second, one step and the writing, on a machine that may be very busy
 
 
+def test_torch_keeps_its_threads(small_shop: Shop, tmp_path: Path) -> None:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train_checkpoint(small_shop, tmp_path / "model", max_seconds=0.1, progress=False)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(num_threads)
+
+
 @pytest.mark.parametrize("max_seconds", [0.0, -1.0, math.nan])
 def test_no_time_to_train_is_refused(small_shop: Shop, tmp_path: Path, max_seconds: float) -> None:
     with pytest.raises(ValueError, match=r"max_seconds: .*; give a positive number"):

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from recall_service.engine.attention import attend_beams
-from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.kv_cache import KvStorage
+from recall_service.engine.models.decoder import Decoder
 
 
 def attend_reference(queries: Tensor, context: tuple[Tensor, Tensor], beams: tuple[Tensor, Tensor]) -> Tensor:
@@ -32,7 +32,9 @@ def random_kv(generator: torch.Generator, *shape: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("depth", [1, 2, 3, 7])
 @pytest.mark.parametrize("num_rows", [1, 2, 33])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (8, 1)], ids=["every", "grouped", "shared"])
-def test_equals_a_plain_softmax_over_context_and_ancestors(depth: int, num_rows: int, heads: int, kv_heads: int) -> None:
+def test_equals_a_plain_softmax_over_context_and_ancestors(
+    depth: int, num_rows: int, heads: int, kv_heads: int
+) -> None:
     generator = torch.Generator().manual_seed(depth * 1000 + num_rows)
     context_len, dim = 1 + 5 * (depth % 3), 6
     queries = 3 * torch.randn(num_rows, heads, dim, generator=generator)
@@ -45,7 +47,10 @@ def test_equals_a_plain_softmax_over_context_and_ancestors(depth: int, num_rows:
 def test_a_single_key_on_each_side_of_huge_scores_stays_finite() -> None:
     """Lesson 14: two parts are merged by one softmax, so neither can be empty or overflow on its own."""
     queries = torch.full((1, 1, 2), 1e4)
-    context, beams = (torch.full((1, 1, 2), -1e4), torch.ones(1, 1, 2)), (torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1, 2))
+    context, beams = (
+        (torch.full((1, 1, 2), -1e4), torch.ones(1, 1, 2)),
+        (torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1, 2)),
+    )
     assert attend_beams(queries, *context, *beams).tolist() == [[[0.0, 0.0]]]
 
 

@@ -17,7 +17,7 @@ from tests.oracles.tries import Catalogue
 
 VOCAB = 32
 LIMITS = EngineLimits(max_rows=2048, max_steps=5, context_pages=512, page_len=4, max_prompt_tokens=64)
-END_TO_END_BOUND = 1e-5  # of a whole score, for fp32 matrix products of other shapes; 2e-6 was seen
+END_TO_END_BOUND = 2e-5  # of a whole score, for fp32 matrix products of other shapes; 6e-6 was seen
 
 
 @cache
@@ -89,4 +89,3 @@ def test_end_to_end_scores_move_less_than_the_stated_bound(tiny_decoder: Decoder
         assert len(batched.scores) == len(alone.scores)
         np.testing.assert_allclose(batched.scores, alone.scores, atol=END_TO_END_BOUND, rtol=0)
     assert greatest <= END_TO_END_BOUND
-    print(greatest)

@@ -1,4 +1,4 @@
-"""The whole search on injected logits against beam search written on a blackboard (O2) and plain facts about answers."""
+"""The whole search on injected logits against a beam search on a blackboard (O2), and plain facts of answers."""
 
 from functools import cache
 

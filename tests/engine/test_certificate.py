@@ -9,24 +9,13 @@ from recall_service.engine.engine import BeamEngine
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.request import ScoreSpace
 from tests.engine.driving import SMALL, SPACES, ask
+from tests.oracles.compare import certificate_faults
 from tests.oracles.exhaustive import score_every_item
 from tests.oracles.path_decoder import PathDecoder, random_path_logits
 from tests.oracles.recompute_beam import recompute_beam
 from tests.oracles.tries import Catalogue
 
-VOCAB, PROMPT, GAP = 48, (1, 2, 3), 3e-5
-
-
-def assert_certificate_holds(result, everything) -> int:
-    """`everything`: (path, score) of every complete path, best first. Returns how many are proven."""
-    found = {tuple(path) for path in result.tokens.tolist()}
-    lost = [score for path, score in everything if path not in found]
-    assert max(lost, default=-np.inf) <= result.bound + GAP
-    for place in range(result.proven_count):
-        assert result.scores[place] == pytest.approx(everything[place][1], abs=GAP)
-    truth = {path for path, score in everything if score > result.bound + GAP}
-    assert truth <= {tuple(path) for path in result.tokens[: result.proven_count].tolist()}
-    return result.proven_count
+VOCAB, PROMPT = 48, (1, 2, 3)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -46,9 +35,9 @@ def test_the_proven_answers_are_the_true_top_and_the_bound_bounds_all_that_was_l
     )
     engine = BeamEngine(PathDecoder(VOCAB, path_logits), SMALL)
     (result,) = engine.search([ask(catalogue, PROMPT, beam_width=width, score_space=space)])
-    proven = assert_certificate_holds(result, [(beam.path, beam.score) for beam in unpruned.beams])
+    assert certificate_faults(result, unpruned.beams) == []
     if width >= catalogue.widest:
-        assert (result.bound, proven) == (-np.inf, len(catalogue.sids))
+        assert (result.bound, result.proven_count) == (-np.inf, len(catalogue.sids))
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.value)
@@ -60,9 +49,9 @@ def test_a_real_models_certificate_holds_over_the_whole_catalogue(
     catalogue = Catalogue.random(np.random.default_rng(width), (9, 9, 9), 200, 64)
     truth = score_every_item(tiny_model, PROMPT, catalogue, space)
     (result,) = BeamEngine(tiny_decoder, SMALL).search([ask(catalogue, beam_width=width, score_space=space)])
-    proven = assert_certificate_holds(result, [(beam.path, beam.score) for beam in truth])
+    assert certificate_faults(result, truth) == []
     if width >= catalogue.widest:
-        assert (result.bound, proven) == (-np.inf, len(catalogue.sids))
+        assert (result.bound, result.proven_count) == (-np.inf, len(catalogue.sids))
 
 
 def test_nothing_is_proven_beyond_a_tie_with_what_was_pruned() -> None:

@@ -27,15 +27,11 @@ def test_children_are_those_of_the_sets_parent_by_parent_in_order_of_codes(
         deeper = sorted({sid[: level + 1] for sid in catalogue.sids})
         nodes = rng.integers(0, len(prefixes), 7)  # repeats, in any order
         children = catalogue.constraint.children(level, torch.from_numpy(nodes))
-        expected = [
-            (row, sid) for row, node in enumerate(nodes) for sid in deeper if sid[:level] == prefixes[node]
-        ]
+        expected = [(row, sid) for row, node in enumerate(nodes) for sid in deeper if sid[:level] == prefixes[node]]
         assert children.parents.tolist() == [row for row, _ in expected]
         assert children.nodes.tolist() == [deeper.index(sid) for _, sid in expected]
         assert children.tokens.tolist() == [catalogue.level_tokens[level][sid[-1]] for _, sid in expected]
-        assert children.counts.tolist() == [
-            sum(sid[:level] == prefixes[node] for sid in deeper) for node in nodes
-        ]
+        assert children.counts.tolist() == [sum(sid[:level] == prefixes[node] for sid in deeper) for node in nodes]
 
 
 def test_codes_beyond_fifteen_bits_keep_their_value() -> None:

@@ -1,6 +1,9 @@
 """Whether the engine's answer is the oracle's, up to what rounding may move."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from recall_service.engine.request import BeamResult
 from tests.oracles.recompute_beam import Beam, Search
@@ -51,6 +54,26 @@ def compare(result: BeamResult, search: Search, per_token: float = PER_TOKEN) ->
         if search.bound != result.bound and not abs(search.bound - result.bound) <= tolerance:
             faults.append(f"bound {result.bound}; the oracle says {search.bound}")
     return Comparison(faults, greatest, is_near_call)
+
+
+def certificate_faults(result: BeamResult, truth: Sequence[Beam], per_token: float = PER_TOKEN) -> list[str]:
+    """What of the certificate is not so. `truth`: every complete path there is, best first.
+
+    The bound must bound every path that was lost, the proven beams must be the true top, and every path that beats the
+    bound must be among them.
+    """
+    tolerance = per_token * result.tokens.shape[1]
+    paths = [tuple(path) for path in result.tokens.tolist()]
+    found, proven, faults = set(paths), set(paths[: result.proven_count]), []
+    for beam in truth:
+        if beam.path not in found and beam.score > result.bound + tolerance:
+            faults.append(f"{beam.path} was lost at {beam.score}, above the bound {result.bound}")
+        if beam.path not in proven and beam.score > result.bound + tolerance:
+            faults.append(f"{beam.path} at {beam.score} beats the bound {result.bound} and is not proven")
+    true_scores = np.array([beam.score for beam in truth[: result.proven_count]])
+    for place in np.flatnonzero(np.abs(result.scores[: result.proven_count] - true_scores) > tolerance):
+        faults += [f"place {place} is proven at {result.scores[place]}; the true one has {true_scores[place]}"]
+    return faults
 
 
 def _is_in_place(beams: list[Beam], place: int, beam: Beam, tolerance: float) -> bool:

@@ -17,7 +17,9 @@ def generate_beams(
     """
     options = {}
     if catalogue is not None:
-        options["prefix_allowed_tokens_fn"] = lambda _, tokens: catalogue.children(tuple(tokens[len(prompt) :].tolist()))
+        options["prefix_allowed_tokens_fn"] = lambda _, tokens: catalogue.children(
+            tuple(tokens[len(prompt) :].tolist())
+        )
     output = model.generate(
         torch.tensor([list(prompt)]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),

@@ -1,6 +1,6 @@
 """A decoder whose logits are any function of the tokens a row descends from, and which finds these in the KV.
 
-It stores each token's id as its key and reads its own path back through the places and slots the engine hands it. A slot
+It stores each token's id as its key and reads its own path back through the places and slots that it is handed. A slot
 that was moved, shared, freed or overwritten wrongly names another path, and so gives other logits.
 """
 

@@ -77,7 +77,8 @@ class Checkpoint:
                 f"{self.directory}: {found}; save it with save_pretrained(..., safe_serialization=True)"
             )
         try:
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            shards = sorted({str(shard) for shard in weight_map.values()})
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
             raise CheckpointError(
                 f"{index}: no readable weight_map ({error}); restore it from the checkpoint"

@@ -26,6 +26,8 @@ class RopeScaling:
 def parse_rope(raw: Mapping[str, Any], source: str, max_positions: int) -> RopeScaling:
     """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before it)."""
     parameters = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(parameters, Mapping):
+        raise CheckpointError(f"{source}: rope parameters are {parameters!r}; give an object")
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     theta = parameters.get("rope_theta", raw.get("rope_theta", 10_000.0))
     if kind not in ("default", "linear", "llama3"):

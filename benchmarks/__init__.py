@@ -1,0 +1,1 @@
+"""One module per question: a table for people, then one JSON line for machines."""

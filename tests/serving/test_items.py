@@ -1,0 +1,73 @@
+"""Beams to items: order, cuts inside a leaf, certificates, and why an answer is short."""
+
+import numpy as np
+import pytest
+
+from item_catalog.builder import build_catalog
+from item_catalog.sid import SidLayout
+from recall_service.engine.request import BeamResult
+from recall_service.serving.items import items_of_beams
+from recall_service.serving.query import ShortReason
+
+# Leaf 0 holds one item, leaf 1 three, leaf 2 two, leaf 3 one; on one SID in ascending order of ids.
+CATALOG = build_catalog(
+    SidLayout((2, 2)),
+    [[0, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 1]],
+    ["solo", "c", "a", "b", "y", "x", "last"],
+)
+
+
+def beams(*leaves: int, proven: int = 0, bound: float = -1.0) -> BeamResult:
+    count = len(leaves)
+    return BeamResult(
+        tokens=np.zeros((count, 2), np.int64),
+        scores=-np.arange(count, dtype=np.float32),
+        log_probs=np.zeros((count, 2), np.float32),
+        ranks=None,
+        leaves=np.array(leaves, np.int64),
+        bound=bound,
+        proven_count=proven,
+        rows_forwarded=1,
+        queue_seconds=0.0,
+        prefill_seconds=0.0,
+        decode_seconds=0.0,
+    )
+
+
+def test_items_stand_in_the_order_of_beams_then_of_ids() -> None:
+    found = items_of_beams(beams(2, 1, 0), CATALOG, 6)
+    assert found.item_ids == ("x", "y", "a", "b", "c", "solo")
+    assert found.beams.tolist() == [0, 0, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("num_items", range(1, 6))
+def test_a_cut_inside_a_leaf_keeps_its_first_items(num_items: int) -> None:
+    found = items_of_beams(beams(0, 1, 2), CATALOG, num_items)
+    assert found.item_ids == ("solo", "a", "b", "c", "x")[:num_items]
+    assert found.beams.tolist() == [0, 1, 1, 1, 2][:num_items]
+    assert found.short_reason is None
+
+
+@pytest.mark.parametrize(
+    ("proven", "num_items", "expected"), [(0, 6, 0), (1, 6, 3), (2, 6, 4), (2, 4, 4), (2, 2, 2), (3, 5, 5)]
+)
+def test_the_certificate_counts_items(proven: int, num_items: int, expected: int) -> None:
+    """Leaves of 3, 1 and 2 items, the first `proven` of them proven."""
+    assert items_of_beams(beams(1, 0, 2, proven=proven), CATALOG, num_items).proven_count == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "num_items", "reason"),
+    [
+        (beams(1, 0), 5, ShortReason.BEAM_TOO_NARROW),
+        (beams(1, 0), 4, None),
+        (beams(0, 1, 2, 3, bound=-np.inf), 8, ShortReason.CATALOG_EXHAUSTED),
+        (beams(0, 1, 2, 3, bound=-np.inf), 7, None),
+        (beams(bound=-np.inf), 1, ShortReason.CATALOG_EXHAUSTED),
+    ],
+    ids=["pruned", "pruned but enough", "all there is", "all that was asked", "nothing reachable"],
+)
+def test_why_an_answer_is_short(result: BeamResult, num_items: int, reason: ShortReason | None) -> None:
+    found = items_of_beams(result, CATALOG, num_items)
+    assert found.short_reason is reason
+    assert len(found.item_ids) == min(num_items, sum((1, 3, 2, 1)[leaf] for leaf in result.leaves))

@@ -1,0 +1,376 @@
+"""From a query to an answer: defaults, cache, deadlines, errors, and what an observer hears of them."""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recall_service.engine.engine import BeamEngine
+from recall_service.engine.request import BeamRequest, ScoreSpace
+from recall_service.errors import (
+    DeadlineExpired,
+    EngineFailure,
+    HistoryEmpty,
+    InvalidRequest,
+    Overloaded,
+    UnknownVersion,
+)
+from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.pipeline import Pipeline
+from recall_service.serving.query import CacheMode, RecallQuery, ServedFrom, ShortReason
+from recall_service.serving.registry import LiveBundle, Registry
+from recall_service.serving.result_cache import ResultCache
+from recall_service.serving.time_to_live import TimeToLive
+from tests.engine.driving import assert_all_free
+from tests.rpc.fake_backend import until
+from tests.serving.bundles import LIMITS, VOCAB_SIZE, small_registry, small_rows, write_bundle
+from tests.serving.cache_fakes import stored_part
+
+HISTORY = ("item-004", "item-017", "item-031")
+OTHER_HISTORY = ("item-104", "item-117", "item-131")
+
+
+class RecordingObserver:
+    """Remembers every call by name and arguments, durations left out."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def record(*arguments: Any, **named: Any) -> None:
+            told = (*arguments, *named.values()) if name != "step" else arguments
+            self.calls.append((name, *(value for value in told if not isinstance(value, float))))
+
+        return record
+
+    def of(self, *names: str) -> list[tuple[Any, ...]]:
+        """Calls of those names, in order."""
+        return [call for call in self.calls if call[0] in names]
+
+    @property
+    def verdicts(self) -> list[tuple[Any, ...]]:
+        """How each question ended."""
+        return self.of("answered", "failed", "short", "rejected", "deadline_expired")
+
+
+class Served:
+    """Bundles gone live, a pipeline with a cache around them, and what its observer heard."""
+
+    def __init__(self, *directories: Path, limits: Any = LIMITS) -> None:
+        self.observer = RecordingObserver()
+        self.registry: Registry = small_registry(*directories, observer=self.observer, limits=limits)
+        local = LocalTier(max_bytes=1 << 20, time_to_live=TimeToLive(60.0, 0.0), observer=self.observer)
+        self.pipeline = Pipeline(self.registry, ResultCache(local, None, self.observer), self.observer)
+
+    def live(self, name: str = "") -> LiveBundle:
+        return self.registry.pin(name)
+
+    async def recall(self, history: tuple[str, ...] | None = HISTORY, **fields: Any) -> Any:
+        return await self.pipeline.recall(RecallQuery(history=history, **fields), "feed")
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two bundles of different models and items; only the second serves an empty history."""
+    root = tmp_path_factory.mktemp("bundles")
+    other = {"bundle": {"name": "other"}, "prompt": {"empty_history": "serve"}, "search": {"score_space": "CATALOG"}}
+    return [write_bundle(root / "tiny"), write_bundle(root / "other", seed=5, first_item=100, **other)]
+
+
+@pytest.fixture
+def served(directories: list[Path]) -> Iterator[Served]:
+    served = Served(*directories)
+    yield served
+    served.registry.close()
+    for live in served.registry:
+        assert_all_free(live.runner.engine)
+
+
+def slow_down(served: Served, monkeypatch: pytest.MonkeyPatch, seconds: float, num_forwards: int = 1) -> None:
+    """Make the next forwards of the default bundle's model take so long."""
+    model = served.live().bundle.model
+    forward, delays = model.hidden, [seconds] * num_forwards
+
+    def slow_forward(*arguments: Any) -> Any:
+        if delays:
+            time.sleep(delays.pop())
+        return forward(*arguments)
+
+    monkeypatch.setattr(model, "hidden", slow_forward)
+
+
+async def test_an_answer_is_the_engines_search(served: Served) -> None:
+    """Bundle, prompt, search and items, each done by hand."""
+    answer = await served.recall(include_steps=True)
+    bundle = served.live().bundle
+    sids, item_ids = small_rows()
+    prompt = bundle.template.build(np.array([sids[item_ids.index(item)] for item in HISTORY], np.int32))
+    request = BeamRequest(prompt=prompt, beam_width=12, constraint=bundle.constraint, with_ranks=True)
+    result = BeamEngine(bundle.model, dataclasses.replace(LIMITS, max_steps=3)).search([request])[0]
+
+    items_of_sid = {tuple(sid): [] for sid in sids.tolist()}
+    for item, sid in sorted(zip(item_ids, sids.tolist(), strict=True)):
+        items_of_sid[tuple(sid)].append(item)
+    assert result.leaves is not None
+    expected = [
+        (item, beam)
+        for beam, sid in enumerate(bundle.catalog.trie.leaf_sids(result.leaves).tolist())
+        for item in items_of_sid[tuple(sid)]
+    ][:10]
+    beams = [beam for _, beam in expected]
+    assert list(answer.item_ids) == [item for item, _ in expected]
+    np.testing.assert_array_equal(answer.scores, result.scores[beams].astype(np.float64))
+    np.testing.assert_array_equal(answer.sids, bundle.catalog.trie.leaf_sids(result.leaves[beams]))
+    np.testing.assert_array_equal(answer.step_log_probs, result.log_probs[beams])
+    assert result.ranks is not None
+    np.testing.assert_array_equal(answer.step_ranks, result.ranks[beams])
+    assert answer.proven_count == sum(beam < result.proven_count for beam in beams)
+    assert answer.rows_forwarded == result.rows_forwarded
+
+
+async def test_zero_and_empty_mean_the_bundles_defaults(served: Served) -> None:
+    answer = await served.recall()
+    info = served.live().info
+    assert (answer.beam_width, len(answer.item_ids)) == (12, 10)
+    assert (answer.bundle, answer.bundle_version, answer.catalog_version) == (
+        "tiny",
+        info.version,
+        info.catalog_version,
+    )
+    assert answer.score_space is ScoreSpace.VOCABULARY
+    explicit = await served.recall(bundle="tiny", num_items=10, beam_width=12)
+    assert explicit.served_from is ServedFrom.LOCAL_CACHE
+
+
+@pytest.mark.parametrize("include_steps", [False, True], ids=["plain", "steps"])
+async def test_a_cached_answer_is_the_engines(served: Served, include_steps: bool) -> None:
+    computed = await served.recall(include_steps=include_steps)
+    cached = await served.recall(include_steps=include_steps)
+    assert (computed.served_from, cached.served_from) == (ServedFrom.ENGINE, ServedFrom.LOCAL_CACHE)
+    assert stored_part(cached) == stored_part(computed)
+    assert computed.rows_forwarded > 0
+    assert cached.rows_forwarded == 0
+    assert cached.timings.prefill_seconds == 0.0 < cached.timings.total_seconds
+
+
+async def test_cache_modes(served: Served) -> None:
+    """BYPASS neither reads nor writes, REFRESH writes, USE does both."""
+    modes = [CacheMode.BYPASS, CacheMode.USE, CacheMode.USE, CacheMode.BYPASS, CacheMode.REFRESH, CacheMode.USE]
+    served_from = [(await served.recall(cache_mode=mode)).served_from for mode in modes]
+    engine, local = ServedFrom.ENGINE, ServedFrom.LOCAL_CACHE
+    assert served_from == [engine, engine, local, engine, engine, local]
+    refreshed = [
+        (await served.recall(OTHER_HISTORY, bundle="other", cache_mode=mode)).served_from
+        for mode in (CacheMode.REFRESH, CacheMode.USE)
+    ]
+    assert refreshed == [engine, local]
+
+
+async def test_steps_are_given_only_when_asked(served: Served) -> None:
+    with_steps, without = await served.recall(include_steps=True), await served.recall()
+    assert without.step_log_probs is without.step_ranks is None
+    np.testing.assert_allclose(with_steps.step_log_probs.sum(1), with_steps.scores, atol=1e-5)
+    assert (with_steps.step_ranks >= 1).all()
+    assert with_steps.item_ids == without.item_ids
+
+
+async def test_equal_questions_at_once_are_computed_once(served: Served) -> None:
+    answers = await asyncio.gather(*(served.recall() for _ in range(8)))
+    assert len({answer.item_ids for answer in answers}) == 1
+    assert served.observer.calls.count(("cache_coalesced",)) == 7
+    assert served.observer.of("step").count(("step", "prefill")) == 1
+
+
+async def test_two_bundles_at_once(served: Served) -> None:
+    """Each answers from its own model and catalogue, in its own score space."""
+    names = ["tiny", "other"] * 6
+    histories = [HISTORY if name == "tiny" else OTHER_HISTORY for name in names]
+    answers = await asyncio.gather(
+        *(
+            served.recall(history, bundle=name, num_items=1 + place, cache_mode=CacheMode.BYPASS)
+            for place, (name, history) in enumerate(zip(names, histories, strict=True))
+        )
+    )
+    for place, (name, answer) in enumerate(zip(names, answers, strict=True)):
+        live = served.live(name)
+        assert (answer.bundle, answer.bundle_version) == (name, live.info.version)
+        assert answer.catalog_version == live.info.catalog_version
+        assert answer.score_space is live.info.score_space
+        assert len(answer.item_ids) == 1 + place
+        assert (live.bundle.catalog.find(answer.item_ids) >= 0).all()
+        assert answer.item_ids == answers[-2 if name == "tiny" else -1].item_ids[: 1 + place]
+    assert served.live("tiny").info.catalog_version != served.live("other").info.catalog_version
+
+
+async def test_ready_tokens_ask_the_same_as_their_history(served: Served) -> None:
+    prompt, _ = served.live().bundle.history_prompt(HISTORY)
+    by_history, by_prompt = await served.recall(), await served.recall(None, prompt=tuple(prompt.tolist()))
+    assert by_prompt.served_from is ServedFrom.ENGINE
+    assert by_prompt.item_ids == by_history.item_ids
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields"),
+    [
+        ((258, VOCAB_SIZE), ["prompt.token_ids[1]"]),
+        ((VOCAB_SIZE + 7, 258, 4_000_000_000), ["prompt.token_ids[0]", "prompt.token_ids[2]"]),
+    ],
+)
+async def test_tokens_out_of_range(served: Served, prompt: tuple[int, ...], fields: list[str]) -> None:
+    with pytest.raises(InvalidRequest, match=r"token ids are 0 to 279") as caught:
+        await served.recall(None, prompt=prompt)
+    assert [violation.field for violation in caught.value.violations] == fields
+    assert str(prompt[-1]) in caught.value.violations[-1].description
+    assert served.observer.verdicts == [("failed", "feed"), ("rejected", "invalid")]
+
+
+@pytest.mark.parametrize("history", [(), ("gone", "gone-too")], ids=["none", "unknown"])
+async def test_a_history_of_nothing_known(served: Served, history: tuple[str, ...]) -> None:
+    with pytest.raises(HistoryEmpty, match=rf"none of the {len(history)} history items .* bundle tiny does not serve"):
+        await served.recall(history)
+    assert served.observer.verdicts == [("failed", "feed"), ("rejected", "invalid")]
+    answer = await served.recall(history, bundle="other")
+    assert answer.unknown_history_items == len(history)
+    by_prompt = await served.recall(None, prompt=(258,), bundle="other")
+    assert answer.item_ids == by_prompt.item_ids
+
+
+async def test_unknown_items_are_counted(served: Served) -> None:
+    answer = await served.recall(("gone", *HISTORY, "gone-too"))
+    assert answer.unknown_history_items == 2
+    assert answer.item_ids == (await served.recall()).item_ids
+    assert served.observer.of("answered")[0] == ("answered", "feed", "ok", 10, answer.proven_count, 12, 2)
+
+
+async def test_a_bundle_that_is_not_served(served: Served) -> None:
+    with pytest.raises(UnknownVersion, match=r"bundle 'nobody' is not served here; served are tiny, other"):
+        await served.recall(bundle="nobody")
+    assert served.observer.verdicts == [("failed", "feed")]
+
+
+async def test_what_an_observer_hears_of_an_answer(served: Served) -> None:
+    answer = await served.recall()
+    heard = served.observer
+    assert sorted(call[1] for call in heard.of("stage")) == sorted(
+        ["cache_get", "prompt", "map", "queue", "prefill", "decode", "cache_put"]
+    )
+    assert heard.of("step") == [("step", "prefill"), ("step", "decode"), ("step", "decode")]
+    assert heard.of("cache_request") == [("cache_request", "local", "miss")]
+    assert heard.verdicts == [("answered", "feed", "ok", 10, answer.proven_count, 12, 0)]
+
+    heard.calls.clear()
+    await served.recall()
+    assert heard.of("stage") == [("stage", "cache_get")]
+    assert heard.of("step") == []
+    assert heard.of("cache_request") == [("cache_request", "local", "hit")]
+    assert heard.verdicts == [("answered", "feed", "cached", 10, answer.proven_count, 12, 0)]
+
+
+@pytest.mark.parametrize(
+    ("beam_width", "num_items", "reason", "found"),
+    [(64, 64, ShortReason.CATALOG_EXHAUSTED, 50), (1, 20, ShortReason.BEAM_TOO_NARROW, None)],
+)
+async def test_short_answers_say_why_and_are_not_kept(
+    served: Served, beam_width: int, num_items: int, reason: ShortReason, found: int | None
+) -> None:
+    answer = await served.recall(beam_width=beam_width, num_items=num_items)
+    assert answer.short_reason is reason
+    assert len(answer.item_ids) == (found or len(answer.item_ids)) < num_items
+    verdicts = served.observer.verdicts
+    assert verdicts[0] == ("short", reason.value)
+    assert verdicts[1][:4] == ("answered", "feed", "short", len(answer.item_ids))
+    again = await served.recall(beam_width=beam_width, num_items=num_items)
+    assert again.served_from is ServedFrom.ENGINE
+
+
+async def test_a_failed_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.live().bundle.model, "hidden", fail)
+        with pytest.raises(EngineFailure):
+            await served.recall()
+    assert served.observer.verdicts == [("failed", "feed")]
+    assert (await served.recall()).served_from is ServedFrom.ENGINE
+
+
+async def test_a_full_queue(directories: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64, max_waiting=1))
+    slow_down(served, monkeypatch, 0.2)
+    calls = [served.recall((f"item-{number:03d}",), beam_width=64) for number in range(6)]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Overloaded)]
+    assert 1 <= len(refused) < 6
+    assert refused[0].retry_after_seconds > 0
+    assert served.observer.of("rejected") == [("rejected", "queue_full")] * len(refused)
+    served.registry.close()
+
+
+async def test_a_deadline_passes_while_a_long_step_runs(
+    directories: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is in the step, one waits behind it: both are told at their deadline, not when the step ends."""
+    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64))
+    slow_down(served, monkeypatch, 1.0)
+    patient = asyncio.create_task(served.recall(beam_width=64, cache_mode=CacheMode.BYPASS))
+    started = time.monotonic()
+    await until(lambda: served.live().runner.engine.num_running == 1)
+    hasty = served.recall(beam_width=64, deadline=started + 0.2, cache_mode=CacheMode.BYPASS)
+    with pytest.raises(DeadlineExpired) as caught:
+        await hasty
+    assert time.monotonic() - started < 0.6
+    assert caught.value.stage == "queue"
+    assert served.observer.verdicts == [("failed", "feed"), ("deadline_expired", "queue")]
+    assert len((await patient).item_ids) == 10
+
+    slow_down(served, monkeypatch, 1.0)
+    started = time.monotonic()
+    with pytest.raises(DeadlineExpired) as caught:
+        await served.recall(deadline=started + 0.2, cache_mode=CacheMode.BYPASS)
+    assert time.monotonic() - started < 0.6
+    assert caught.value.stage == "prefill"
+    served.registry.close()
+    assert_all_free(served.live().runner.engine)
+
+
+async def test_a_deadline_that_has_passed_already(served: Served) -> None:
+    with pytest.raises(DeadlineExpired):
+        await served.recall(deadline=time.monotonic() - 1)
+    assert served.observer.verdicts == [("failed", "feed"), ("deadline_expired", "queue")]
+
+
+async def test_a_caller_that_leaves_stops_the_work(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(served, monkeypatch, 0.1, num_forwards=3)
+    call = asyncio.create_task(served.recall())
+    await until(lambda: served.live().runner.engine.num_running == 1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert served.observer.verdicts == [("failed", "feed")]
+    await until(lambda: served.live().runner.engine.is_idle)
+    assert len(served.observer.of("step")) < 3
+
+
+async def test_a_follower_survives_its_leader(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two equal questions takes over when the first one's caller leaves."""
+    slow_down(served, monkeypatch, 0.1)
+    leader, follower = asyncio.create_task(served.recall()), asyncio.create_task(served.recall())
+    await asyncio.sleep(0.02)
+    leader.cancel()
+    assert len((await follower).item_ids) == 10
+    assert leader.cancelled()
+
+
+async def test_bundles_tell_their_limits(served: Served) -> None:
+    infos = served.pipeline.bundles()
+    assert [info.name for info in infos] == ["tiny", "other"]
+    assert (infos[0].default_beam_width, infos[0].max_beam_width) == (12, 64)
+    assert (infos[0].default_num_items, infos[0].max_num_items) == (10, 64)
+    assert (infos[0].catalog_items, infos[0].codebook_sizes) == (50, (4, 5, 6))
+    assert infos[0].max_prompt_tokens == LIMITS.max_prompt_tokens

@@ -1,0 +1,99 @@
+"""Which bundles go live, and what keeps one from it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import BundleError, SetupError, UnknownVersion
+from recall_service.serving.hooks import NullObserver
+from recall_service.serving.registry import Registry, open_registry
+from tests.engine.driving import assert_all_free
+from tests.serving.bundles import LIMITS, write_bundle, write_toml
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("bundles")
+    return [
+        write_bundle(root / "first", bundle={"name": "first"}),
+        write_bundle(root / "second", seed=1, first_item=100, bundle={"name": "second"}),
+    ]
+
+
+@pytest.fixture
+def registry(directories: list[Path]) -> Iterator[Registry]:
+    registry = open_registry(directories, "second", LIMITS, NullObserver())
+    yield registry
+    registry.close()
+
+
+def test_the_default_bundle_comes_first(registry: Registry) -> None:
+    assert [info.name for info in registry.infos] == ["second", "first"]
+    assert registry.pin("") is registry.pin("second")
+    assert registry.pin("first").info.name == "first"
+    with pytest.raises(UnknownVersion, match=r"bundle 'third' is not served here; served are second, first"):
+        registry.pin("third")
+
+
+def test_without_a_default_the_first_directory_is_it(directories: list[Path]) -> None:
+    registry = open_registry(directories, "", LIMITS, NullObserver())
+    assert registry.pin("").info.name == "first"
+    registry.close()
+
+
+async def test_warm_up_leaves_the_engines_idle(registry: Registry) -> None:
+    """It asks for the widest beam after the longest history, so it proves that both fit."""
+    idle = registry.load()
+    await registry.warm_up()
+    assert registry.load() == idle
+    for live in registry:
+        assert_all_free(live.runner.engine)
+    assert idle["beam_rows_free"] == 2 * LIMITS.max_rows
+    assert idle["context_pages_free"] == 2 * LIMITS.context_pages
+    assert idle["queue_depth"] == idle["inflight_requests"] == idle["beam_rows_used"] == idle["context_pages_used"] == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "parts"),
+    [
+        (replace(LIMITS, max_rows=63), ["bundle first", "search.max_beam_width is 64", "max_rows is 63", "raise"]),
+        (
+            replace(LIMITS, max_prompt_tokens=18),
+            ["bundle first", "prompt.max_history 6 makes 19 tokens", "max_prompt_tokens is 18", "lower max_history"],
+        ),
+    ],
+    ids=["rows", "prompt"],
+)
+def test_limits_that_do_not_carry_a_bundle(directories: list[Path], limits: EngineLimits, parts: list[str]) -> None:
+    with pytest.raises(BundleError) as caught:
+        open_registry(directories, "", limits, NullObserver())
+    assert [part for part in parts if part not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "default", "message"),
+    [
+        ([], "", "bundles: none given; name at least one bundle directory"),
+        ([0, 0], "", "another bundle is called 'first'; rename one"),
+        ([0, 1], "third", "default_bundle: 'third' is none of first, second; correct it"),
+    ],
+    ids=["none", "one name twice", "unknown default"],
+)
+def test_bundles_that_do_not_go_together(
+    directories: list[Path], chosen: list[int], default: str, message: str
+) -> None:
+    with pytest.raises(BundleError, match=message):
+        open_registry([directories[place] for place in chosen], default, LIMITS, NullObserver())
+
+
+def test_a_broken_catalogue_is_a_setup_error(tmp_path: Path) -> None:
+    directory = write_bundle(tmp_path / "broken")
+    (directory / "catalog" / "manifest.json").write_text("{}")
+    with pytest.raises(SetupError, match=r"manifest.json: format_version: None"):
+        open_registry([directory], "", LIMITS, NullObserver())
+    write_toml(directory, catalog={"path": "catalog/manifest.json"})
+    with pytest.raises(SetupError, match=r"manifest.json"):
+        open_registry([directory], "", LIMITS, NullObserver())

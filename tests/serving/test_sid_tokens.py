@@ -1,0 +1,77 @@
+"""Codes to token ids, by encoders that behave and encoders that do not."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from item_catalog.sid import SidLayout
+from item_catalog.trie import PrefixTrie
+from recall_service.engine.constraint import NO_TOKEN
+from recall_service.errors import BundleError
+from recall_service.serving.sid_tokens import sid_token_ids
+
+TEMPLATES = ("<a_{code}>", "<b_{code}>")
+TRIE = PrefixTrie.from_sorted_sids(SidLayout((3, 4)), np.array([[0, 1], [0, 3], [2, 0]]))  # never 1, never 2
+
+
+class TableEncoder:
+    """Knows the tokens of its table; any other text is `unknown`."""
+
+    def __init__(self, table: Mapping[str, int], unknown: Sequence[int]) -> None:
+        self._table, self._unknown = table, unknown
+
+    def encode(self, text: str) -> list[int]:
+        return [self._table[text]] if text in self._table else list(self._unknown)
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+
+def table(**changes: int | None) -> dict[str, int]:
+    """<a_0> is 10, <b_0> is 20; `changes` by name as a_0, None to leave a token out."""
+    ids: dict[str, int | None] = {f"a_{code}": 10 + code for code in range(3)}
+    ids |= {f"b_{code}": 20 + code for code in range(4)}
+    return {f"<{name}>": token for name, token in (ids | changes).items() if token is not None}
+
+
+def test_ids_by_level_and_code() -> None:
+    levels = sid_token_ids(TableEncoder(table(), [0]), TEMPLATES, TRIE, vocab_size=24)
+    assert [tokens.tolist() for tokens in levels] == [[10, 11, 12], [20, 21, 22, 23]]
+    assert all(tokens.dtype == np.int64 for tokens in levels)
+
+
+def test_levels_may_share_their_tokens() -> None:
+    levels = sid_token_ids(TableEncoder({f"<{code}>": code for code in range(4)}, []), ("<{code}>",) * 2, TRIE, 24)
+    assert [tokens.tolist() for tokens in levels] == [[0, 1, 2], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("unknown", [[0], [0, 1], []], ids=["one id", "two ids", "no ids"])
+def test_codes_that_no_sid_uses_may_lack_a_token(unknown: list[int]) -> None:
+    levels = sid_token_ids(TableEncoder(table(a_1=None, b_2=99), unknown), TEMPLATES, TRIE, vocab_size=24)
+    assert [tokens.tolist() for tokens in levels] == [[10, NO_TOKEN, 12], [20, 21, NO_TOKEN, 23]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "unknown", "message"),
+    [
+        ({"a_2": None}, [7, 8], r"sid.tokens\[0\]: '<a_2>' is 2 tokens \[7, 8\]; .* exactly one id"),
+        ({"a_2": None}, [], r"sid.tokens\[0\]: '<a_2>' is 0 tokens \[\]"),
+        ({"a_2": None}, [7], r"sid.tokens\[0\]: '<a_2>' is id 7, which other text shares"),
+        ({"a_1": None, "a_2": None}, [7], r"sid.tokens\[0\]: '<a_2>' is id 7, which other text shares"),
+        ({"b_3": 20}, [7], r"sid.tokens\[1\]: '<b_0>' is id 20, which other text shares"),
+        ({"b_3": 24}, [7], r"sid.tokens\[1\]: '<b_3>' is id 24, beyond the head's 24 rows; .* resize the model"),
+    ],
+    ids=["two tokens", "no token", "one unknown", "several unknown", "two codes of one id", "beyond the head"],
+)
+def test_a_used_code_must_be_one_id_of_its_own(
+    changes: dict[str, int | None], unknown: list[int], message: str
+) -> None:
+    with pytest.raises(BundleError, match=message):
+        sid_token_ids(TableEncoder(table(**changes), unknown), TEMPLATES, TRIE, vocab_size=24)
+
+
+@pytest.mark.parametrize("templates", [TEMPLATES[:1], (*TEMPLATES, "<c_{code}>")], ids=["too few", "too many"])
+def test_one_template_for_each_level(templates: tuple[str, ...]) -> None:
+    with pytest.raises(BundleError, match=rf"sid.tokens: {len(templates)} levels; the catalogue's SIDs have 2"):
+        sid_token_ids(TableEncoder(table(), [0]), templates, TRIE, vocab_size=24)
