@@ -1,5 +1,6 @@
 """Puts the rooms together: settings in, a serving process out. The only module that knows all of them."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -78,8 +79,10 @@ async def _serve(
         versions = {info.name: (info.version, info.catalog_version) for info in registry.infos}
         serving = Serving(f"{settings.host}:{port}", f"{metrics_url}/metrics", versions)
         logger.info("serving %s on %s, metrics on %s", ", ".join(versions), serving.address, serving.metrics_url)
+        signalled = asyncio.create_task(server.serve_until_signal())
+        await asyncio.sleep(0)  # its signal handlers are in place before anyone is told where to send a signal
         on_serving(serving)
-        await server.serve_until_signal()
+        await signalled
     finally:
         await cache.close()
 

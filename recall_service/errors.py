@@ -78,6 +78,7 @@ class DeadlineExpired(RecallError):
 
     @property
     def metadata(self) -> dict[str, str]:
+        """Where the time ran out."""
         return {"stage": self.stage}
 
 

@@ -44,6 +44,8 @@ async def while_serving(resolved: Settings, visit: Callable[[Serving], Any]) -> 
     started: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
     server = asyncio.create_task(serve(resolved, started.set_result))
     await asyncio.wait([started, server], return_when=asyncio.FIRST_COMPLETED)
+    if server.done():  # a signal would end the tests
+        await server
     try:
         await visit(started.result())
     finally:

@@ -164,8 +164,8 @@ async def test_real_answers_are_valid_complete_and_transformers_own(
     print(  # noqa: T201
         f"\n{case.name}: {len(asked)} calls, {1000 * seconds / len(asked):.1f} ms a call at 4 in flight; "
         f"Recall@10 {recall(ours, asked, 10):.4f}, @100 {recall(ours, asked, 100):.4f}; mean rows forwarded "
-        f"{sum(answer.rows_forwarded for answer in answers) / len(answers):.0f}; oracle on {len(compared)} users: "
-        f"{1000 * oracle_seconds / len(compared):.1f} ms a user, {near_calls} near calls, scores within {greatest:.1e}, "
+        f"{sum(answer.rows_forwarded for answer in answers) / len(answers):.0f}; oracle on {len(compared)}: "
+        f"{1000 * oracle_seconds / len(compared):.0f} ms each, {near_calls} near calls, scores within {greatest:.0e}, "
         f"Recall@10 {recall(theirs, asked, 10):.4f}, @100 {recall(theirs, asked, 100):.4f}"
     )
 

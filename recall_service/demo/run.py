@@ -29,6 +29,7 @@ BEAM_WIDTH = 200
 NUM_ITEMS = 100
 _USERS_MEASURED = 500
 _USERS_PROVEN = 3
+_USERS_SHOWN = 8
 _CALLS_AT_ONCE = 4
 _START_SECONDS = 120.0
 
@@ -52,6 +53,7 @@ def run_demo(directory: Path) -> dict[str, Any]:
             ]
         _show_answer(console, demo.shop, first)
         answers = asyncio.run(_ask_many(serving["address"], demo.shop, _USERS_MEASURED))
+    _show_users(console, demo.shop, answers[:_USERS_SHOWN])
     figures = _figures(demo.shop, first, again, answers) | {"equals_brute_force": all(proofs)}
     _show_figures(console, figures)
     if not (figures["equals_brute_force"] and figures["all_answers_valid"]):
@@ -166,9 +168,23 @@ def _show_answer(console: Console, shop: Shop, answer: RecallResult) -> None:
             sid = " ".join(map(str, item.sid))
             table.add_row(str(rank), item.item_id, titles[item.item_id], f"{item.score:.3f}", sid, style=style)
     console.print(table)
-    ranks = [rank for rank, item in enumerate(answer.items, start=1) if item.item_id == taken]
-    where = f"recalled at rank {ranks[0]}" if ranks else f"not among the {len(answer.items)} recalled"
-    console.print(f"really took next: [bold green]{titles[taken]}[/bold green], {where}\n")
+    console.print(f"really took next: [bold green]{titles[taken]}[/bold green], {_rank_of(taken, answer)}\n")
+
+
+def _show_users(console: Console, shop: Shop, answers: list[RecallResult]) -> None:
+    """The first held-out users: what each really took next, and where the answer had it."""
+    titles = shop.assortment.titles
+    table = Table(title=f"the first {len(answers)} held-out users", title_justify="left")
+    for heading in ("took last", "really took next", "recalled"):
+        table.add_column(heading)
+    for last, taken, answer in zip(shop.held_out.last_items, shop.targets, answers, strict=False):
+        table.add_row(titles[last], titles[taken], _rank_of(shop.assortment.item_ids[taken], answer))
+    console.print(table)
+
+
+def _rank_of(item_id: str, answer: RecallResult) -> str:
+    ranks = [rank for rank, item in enumerate(answer.items, start=1) if item.item_id == item_id]
+    return f"at rank {ranks[0]}" if ranks else f"not among {len(answer.items)}"
 
 
 def _show_figures(console: Console, figures: dict[str, Any]) -> None:

@@ -233,7 +233,7 @@ async def test_a_fault_between_steps_does_not_end_the_thread(
         unlucky.cancel()
     gate.lift()
     with pytest.raises(asyncio.CancelledError if method == "cancel" else EngineFailure):
-        await unlucky
+        await asyncio.wait_for(unlucky, 5)
     assert_same(await asyncio.wait_for(runner.search(ask(2)), 5), alone(bundle, ask(2)))
 
 
