@@ -81,8 +81,6 @@ class EngineRunner:
             return
 
     def _submit(self, ticket: Ticket) -> None:
-        if ticket.future.cancelled():
-            return
         try:
             ticket.request_id = self.engine.submit(ticket.request)
         except RecallError as error:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_service.engine.constraint import TrieConstraint
+from recall_service.engine.constraint import NO_TOKEN, TrieConstraint
 from tests.oracles.tries import Catalogue, trie_of
 
 
@@ -35,10 +35,11 @@ def test_children_are_those_of_the_sets_parent_by_parent_in_order_of_codes(
 
 
 def test_codes_beyond_fifteen_bits_keep_their_value() -> None:
-    sids = {(32_767,), (32_768,), (65_535,)}
-    tokens = np.arange(65_536, dtype=np.int64) + 5
-    children = TrieConstraint(trie_of(sids, (65_536,)), [tokens]).children(0, torch.zeros(1, dtype=torch.int64))
-    assert children.tokens.tolist() == [32_772, 32_773, 65_540]
+    """In a codebook of 40,000, a code taken as negative would wrap to another code."""
+    sids = {(32_767,), (32_768,), (39_999,)}
+    tokens = np.arange(40_000, dtype=np.int64) + 5
+    children = TrieConstraint(trie_of(sids, (40_000,)), [tokens]).children(0, torch.zeros(1, dtype=torch.int64))
+    assert children.tokens.tolist() == [32_772, 32_773, 40_004]
 
 
 def test_a_codebook_of_another_size_than_the_tries_is_refused() -> None:
@@ -49,3 +50,12 @@ def test_a_codebook_of_another_size_than_the_tries_is_refused() -> None:
 def test_two_codes_with_one_token_are_refused() -> None:
     with pytest.raises(ValueError, match=r"level_tokens\[1\]: two codes share a token id"):
         TrieConstraint(trie_of({(0, 0)}, (2, 3)), [np.arange(2), np.array([4, 5, 4])])
+
+
+def test_a_code_without_a_token_is_in_no_codebook_and_may_be_of_no_item() -> None:
+    tokens = np.array([7, NO_TOKEN, 3, NO_TOKEN])
+    constraint = TrieConstraint(trie_of({(0,), (2,)}, (4,)), [tokens])
+    assert constraint.codebook(0).tolist() == [7, 3]
+    assert constraint.children(0, torch.zeros(1, dtype=torch.int64)).tokens.tolist() == [7, 3]
+    with pytest.raises(ValueError, match=r"level_tokens\[0\]: a code of the trie has no token; give it one"):
+        TrieConstraint(trie_of({(0,), (3,)}, (4,)), [tokens])

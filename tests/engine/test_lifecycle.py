@@ -199,3 +199,18 @@ def test_reports_count_every_forward(clock: SimpleNamespace) -> None:
     assert [(report.phase, report.requests) for report in reports] == [("prefill", 2), ("decode", 2), ("decode", 2)]
     assert sum(report.rows for report in reports) == sum(result.rows_forwarded for result in results)
     assert [result.rows_forwarded for result in results] == [1 + 6 + 8, 1 + 3 + 3]
+
+
+def test_the_time_of_an_answer_is_split_into_queue_prefill_and_decode(clock: SimpleNamespace) -> None:
+    engine = make_engine()
+    original = engine.model.hidden
+
+    def take_two_seconds(*arguments: object) -> torch.Tensor:
+        clock.now += 2.0
+        return original(*arguments)
+
+    engine.model.hidden = take_two_seconds
+    request_id = engine.submit(ask(CATALOGUE))
+    clock.now += 1.0
+    result = drain(engine)[request_id]
+    assert (result.queue_seconds, result.prefill_seconds, result.decode_seconds) == (1.0, 2.0, 4.0)

@@ -43,9 +43,13 @@ def ask(bundle: Bundle) -> Ask:
 @pytest.fixture
 async def runner(bundle: Bundle) -> AsyncIterator[EngineRunner]:
     """A runner with room for two requests of 64 rows; idle and empty in the end, whatever the test did."""
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     runner = EngineRunner(BeamEngine(bundle.model, replace(LIMITS, max_steps=3)), "tiny")
     yield runner
     await until(lambda: runner.engine.is_idle)
+    await asyncio.sleep(0)  # answers that nobody awaits any more are still delivered
+    assert faults == []
     assert_all_free(runner.engine)
     assert not runner._tickets
     runner.stop()
