@@ -1,7 +1,7 @@
 """The demo's own proof: what the server should have answered, worked out the slow way through transformers.
 
-Every prefix of every SID is scored, so the model's ranking of the whole catalogue is known, and a beam search is just
-a matter of looking scores up. Shares no code with the engine.
+Every prefix of every SID is run through the model with the whole prompt before it, so the model's ranking of the whole
+catalogue is known, and a beam search is just a matter of looking scores up. Shares no code with the engine.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import DynamicCache, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
-_ROWS_AT_ONCE = 512
+from recall_service.demo.quiet import no_transformers_bars
+
+_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +49,8 @@ def brute_force(
 
     level_tokens: int64 [levels, codebook_size], the token id of each code.
     """
-    model = Qwen3ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    with no_transformers_bars():
+        model = Qwen3ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     distinct = np.unique(sids.astype(np.int64), axis=0)
     prefixes, scores = [], []
     parents, parent_scores = np.zeros((1, 0), np.int64), np.zeros(1)
@@ -74,12 +77,9 @@ def _next_log_probs(
     """float64 [paths, vocab]: log-probabilities of the token after the prompt and each path int64 [paths, depth]."""
     chunks = []
     for start in range(0, len(paths), _ROWS_AT_ONCE):
-        chunk = torch.from_numpy(paths[start : start + _ROWS_AT_ONCE])
-        cache = DynamicCache(config=model.config)
-        logits = model(torch.from_numpy(prompt)[None], past_key_values=cache).logits[:, -1].expand(len(chunk), -1)
-        if chunk.shape[1]:
-            cache.batch_repeat_interleave(len(chunk))
-            logits = model(chunk, past_key_values=cache).logits[:, -1]
+        chunk = paths[start : start + _ROWS_AT_ONCE]
+        rows = np.concatenate([np.tile(prompt, (len(chunk), 1)), chunk], axis=1)
+        logits = model(torch.from_numpy(rows), use_cache=False, logits_to_keep=1).logits[:, -1]
         chunks.append(logits.double().log_softmax(-1).numpy())
     return np.concatenate(chunks)
 

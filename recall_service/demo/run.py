@@ -20,7 +20,7 @@ from recall_service.app import Serving, serve
 from recall_service.client import AsyncRecallClient, RecallClient, RecallResult
 from recall_service.config import load_settings
 from recall_service.demo.floors import markov_floor, popularity_floor, recall_at
-from recall_service.demo.prepare import prepare_demo
+from recall_service.demo.prepare import DemoSettings, prepare_demo
 from recall_service.demo.proof import equals_brute_force
 from recall_service.demo.shop import Shop
 from recall_service.errors import SetupError
@@ -34,13 +34,13 @@ _CALLS_AT_ONCE = 4
 _START_SECONDS = 120.0
 
 
-def run_demo(directory: Path) -> dict[str, Any]:
+def run_demo(directory: Path, settings: DemoSettings | None = None) -> dict[str, Any]:
     """Prepare, serve, ask, measure, prove; narrate on stdout and return the figures.
 
     Raises SetupError when the server does not start, or an answer is not what brute force says.
     """
     console = Console(width=110)
-    demo = prepare_demo(directory)
+    demo = prepare_demo(directory, settings)
     console.print(f"bundle: {demo.bundle_directory} ({'kept from an earlier run' if demo.reused else 'made just now'})")
     with _server(demo.bundle_directory, directory / "server.log") as serving:
         console.print(f"server: {serving['address']}, metrics on {serving['metrics_url']}\n")
@@ -52,7 +52,9 @@ def run_demo(directory: Path) -> dict[str, Any]:
                 for user in range(_USERS_PROVEN)
             ]
         _show_answer(console, demo.shop, first)
-        answers = asyncio.run(_ask_many(serving["address"], demo.shop, _USERS_MEASURED))
+        answers = asyncio.run(
+            _ask_many(serving["address"], demo.shop, min(_USERS_MEASURED, demo.shop.held_out.num_users))
+        )
     _show_users(console, demo.shop, answers[:_USERS_SHOWN])
     figures = _figures(demo.shop, first, again, answers) | {"equals_brute_force": all(proofs)}
     _show_figures(console, figures)

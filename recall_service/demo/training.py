@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.nn import functional
 from transformers import Qwen3Config, Qwen3ForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.batches import BOS_ID, PAD_ID, endless_batches
+from recall_service.demo.quiet import no_transformers_bars
 from recall_service.demo.shop import Shop
 from recall_service.demo.tokens import EOS, SPECIAL_TOKENS, make_tokenizer, vocabulary
 
@@ -128,13 +128,8 @@ def _train_step(
 
 
 def _write_checkpoint(model: Qwen3ForCausalLM, directory: Path) -> None:
-    had_bar = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # it would draw a second bar under ours
-    try:
+    with no_transformers_bars():
         model.save_pretrained(directory)
-    finally:
-        if had_bar:
-            transformers_logging.enable_progress_bar()
     make_tokenizer(LAYOUT).save_pretrained(directory)
 
 

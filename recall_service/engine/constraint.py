@@ -42,6 +42,8 @@ class TrieConstraint:
         if sizes != trie.layout.codebook_sizes:
             raise ValueError(f"level_tokens: sizes {sizes}; the trie's codebooks are {trie.layout.codebook_sizes}")
         for level, (tokens, codes) in enumerate(zip(level_tokens, trie.codes, strict=True)):
+            if tokens.min() < NO_TOKEN:
+                raise ValueError(f"level_tokens[{level}]: token id {tokens.min()}; ids are 0 and up, or NO_TOKEN")
             known = tokens[tokens != NO_TOKEN]
             if len(np.unique(known)) != len(known):
                 raise ValueError(f"level_tokens[{level}]: two codes share a token id; give each its own")

@@ -6,7 +6,7 @@ The engine is synchronous and belongs to one thread; whoever drives it decides w
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from recall_service.engine.attention import BeamAttention, BeamSpan, PromptAtten
 from recall_service.engine.beams import NO_SLOT, BeamRows
 from recall_service.engine.kv_cache import BeamSlots, ContextPages
 from recall_service.engine.models.decoder import Decoder
-from recall_service.engine.request import BeamRequest, BeamResult
+from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace
 from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting, num_steps
 from recall_service.engine.search import Selection, select_beams
 from recall_service.errors import (
@@ -176,19 +176,22 @@ class BeamEngine:
         return results
 
     def _check(self, request: BeamRequest) -> None:
-        self._scheduler.check_fits(request, self.pages)
-        vocab_size, last_position = self.model.config.vocab_size, len(request.prompt) + num_steps(request) - 1
-        violations = []
-        if not request.prompt.min() >= 0 or not request.prompt.max() < vocab_size:
-            violations.append(Violation("prompt", f"holds a token id outside 0 to {vocab_size - 1}"))
-        if last_position > self.model.config.max_positions:
-            limit = self.model.config.max_positions - num_steps(request) + 1
-            violations.append(Violation("prompt", f"{len(request.prompt)} tokens; the model reaches {limit}"))
-        if request.constraint is not None and request.constraint.max_token >= vocab_size:
-            description = f"names token {request.constraint.max_token}; the model has {vocab_size}"
-            violations.append(Violation("constraint", description))
+        violations = [*self._scheduler.violations(request, self.pages), *self._model_violations(request)]
         if violations:
             raise InvalidRequest(violations)
+
+    def _model_violations(self, request: BeamRequest) -> Iterator[Violation]:
+        """What the model cannot do, whatever the limits."""
+        config, prompt, constraint = self.model.config, request.prompt, request.constraint
+        if len(prompt) and not (prompt.min() >= 0 and prompt.max() < config.vocab_size):
+            yield Violation("prompt", f"holds a token id outside 0 to {config.vocab_size - 1}")
+        longest = config.max_positions - num_steps(request) + 1  # the last token is never forwarded
+        if len(prompt) > longest:
+            yield Violation("prompt", f"{len(prompt)} tokens; the model reaches {longest}")
+        if constraint is not None and constraint.max_token >= config.vocab_size:
+            yield Violation("constraint", f"names token {constraint.max_token}; the model has {config.vocab_size}")
+        if constraint is None and request.score_space is not ScoreSpace.VOCABULARY:
+            yield Violation("score_space", f"{request.score_space.value}; a free search knows VOCABULARY alone")
 
     def _drop_expired(self) -> None:
         now = time.monotonic()

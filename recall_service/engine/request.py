@@ -41,7 +41,7 @@ class BeamRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamResult:
-    """The beams of one search, best first: (score desc, then lexicographic order of the paths).
+    """The beams of one search, best first; ties as `search` states them.
 
     tokens: int64 [n, steps], n = min(beam_width, complete paths of positive probability that were reached).
     scores: float32 [n], the sum of log_probs.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from recall_service.engine.kv_cache import ContextPages
 from recall_service.engine.request import BeamRequest
-from recall_service.errors import InvalidRequest, Overloaded, Violation
+from recall_service.errors import Overloaded, Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Scheduler:
             raise Overloaded(f"{len(self._waiting)} requests are waiting already", retry_after_seconds=1.0)
         self._waiting.append(waiting)
 
-    def check_fits(self, request: BeamRequest, pages: ContextPages) -> None:
-        """Raise InvalidRequest, naming every limit, for a request that an empty engine could not run."""
+    def violations(self, request: BeamRequest, pages: ContextPages) -> list[Violation]:
+        """Every limit that keeps even an empty engine from running a request."""
         limits, violations = self._limits, []
         most_tokens = min(limits.max_prompt_tokens, pages.num_pages * pages.page_len)
         if not 1 <= len(request.prompt) <= most_tokens:
@@ -73,8 +73,7 @@ class Scheduler:
             violations.append(Violation("beam_width", f"{request.beam_width}; give 1 to {limits.max_rows}"))
         if not 1 <= num_steps(request) <= limits.max_steps:
             violations.append(Violation("num_steps", f"{num_steps(request)}; give 1 to {limits.max_steps}"))
-        if violations:
-            raise InvalidRequest(violations)
+        return violations
 
     def admit(self, pages: ContextPages) -> Waiting | None:
         """Take the head of the queue and reserve its rows, if rows and pages reach. Nobody overtakes it."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_service.engine.engine import BeamEngine
-from recall_service.engine.request import BeamResult
+from recall_service.engine.request import BeamResult, ScoreSpace
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import DeadlineExpired, EngineFailure, InvalidRequest, RequestCancelled
 from tests.engine.driving import ask, assert_all_free, drain
@@ -59,6 +59,18 @@ def test_all_limits_are_named_at_once() -> None:
     with pytest.raises(InvalidRequest) as refused:
         make_engine().submit(ask(None, [], beam_width=0))
     assert [violation.field for violation in refused.value.violations] == ["prompt", "beam_width", "num_steps"]
+
+
+def test_what_the_model_and_the_limits_refuse_is_named_together() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        make_engine().submit(ask(Catalogue({(0,)}, [np.array([VOCAB])]), [VOCAB], beam_width=9))
+    assert [violation.field for violation in refused.value.violations] == ["beam_width", "prompt", "constraint"]
+
+
+@pytest.mark.parametrize("space", [ScoreSpace.CODEBOOK, ScoreSpace.CATALOG])
+def test_a_free_search_has_no_codebook_and_no_catalogue_to_score_over(space: ScoreSpace) -> None:
+    with pytest.raises(InvalidRequest, match=f"score_space: {space.value}; a free search knows VOCABULARY alone"):
+        make_engine().submit(ask(None, [1], num_steps=2, score_space=space))
 
 
 def test_a_catalogue_of_tokens_that_the_model_lacks_is_refused() -> None:

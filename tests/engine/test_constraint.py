@@ -52,6 +52,11 @@ def test_two_codes_with_one_token_are_refused() -> None:
         TrieConstraint(trie_of({(0, 0)}, (2, 3)), [np.arange(2), np.array([4, 5, 4])])
 
 
+def test_a_token_id_below_the_mark_for_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"level_tokens\[0\]: token id -2; ids are 0 and up"):
+        TrieConstraint(trie_of({(0,)}, (2,)), [np.array([4, -2])])
+
+
 def test_a_code_without_a_token_is_in_no_codebook_and_may_be_of_no_item() -> None:
     tokens = np.array([7, NO_TOKEN, 3, NO_TOKEN])
     constraint = TrieConstraint(trie_of({(0,), (2,)}, (4,)), [tokens])

@@ -73,9 +73,7 @@ class Checkpoint:
                 p.name for p in self.directory.glob("*.pt*")
             )
             found = f"only pickled weights ({', '.join(pickled)}), which are never read" if pickled else "no weights"
-            raise CheckpointError(
-                f"{self.directory}: {found}; save it with save_pretrained(..., safe_serialization=True)"
-            )
+            raise CheckpointError(f"{self.directory}: {found}; save it with save_pretrained")
         try:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             shards = sorted({str(shard) for shard in weight_map.values()})

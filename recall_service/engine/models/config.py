@@ -34,11 +34,6 @@ class DecoderConfig:
     qk_norm: bool
     dtype_name: str | None
 
-    @property
-    def group_size(self) -> int:
-        """How many query heads share one KV head."""
-        return self.num_heads // self.num_kv_heads
-
 
 def read_config(directory: Path) -> DecoderConfig:
     """Read `directory`/config.json. Raises CheckpointError naming the file, the field and the remedy."""
@@ -72,7 +67,7 @@ def parse_config(raw: Mapping[str, Any], source: str) -> DecoderConfig:
         raise CheckpointError(
             f"{source}: num_attention_heads {num_heads} is no multiple of num_key_value_heads {num_kv_heads}"
         )
-    head_dim = fields.positive("head_dim", hidden_size // num_heads)
+    head_dim = fields.positive("head_dim", 128 if family == "qwen3" else hidden_size // num_heads)
     if head_dim % 2:
         raise CheckpointError(f"{source}: head_dim is {head_dim}; rotary embeddings need an even one")
     attention_bias = bool(raw.get("attention_bias", False))
