@@ -210,7 +210,7 @@ def test_pickled_weights_are_never_read(directory: Path) -> None:
 
     (directory / "model" / "model.safetensors").unlink()
     torch.save({"weight": Bomb()}, directory / "model" / "pytorch_model.bin")
-    assert_refused(directory, CheckpointError, "only pickled weights (pytorch_model.bin)", "safe_serialization")
+    assert_refused(directory, CheckpointError, "only pickled weights (pytorch_model.bin)", "save_pretrained")
 
 
 @pytest.mark.parametrize(
