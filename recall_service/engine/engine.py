@@ -8,19 +8,20 @@ The engine is synchronous and belongs to one thread; whoever drives it decides w
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from recall_service.engine.attention import BeamAttention, BeamSpan, PromptAttention, PromptSpan
-from recall_service.engine.beams import NO_SLOT, BeamRows
+from recall_service.engine.beam_search import BeamSearch
+from recall_service.engine.beams import BeamRows
 from recall_service.engine.kv_cache import BeamSlots, ContextPages
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace
-from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting, num_steps
-from recall_service.engine.search import Selection, select_beams
+from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting
+from recall_service.engine.search import Forwarded, Search
 from recall_service.errors import (
     DeadlineExpired,
     EngineFailure,
@@ -48,29 +49,24 @@ class StepReport(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RunningRequest:
-    """What a request owns besides its rows. `span` is where these lie among all rows."""
+    """A request under way: what it owns, and when it came so far (seconds of time.monotonic())."""
 
     request_id: int
     request: BeamRequest
+    search: Search
+    groups: list[BeamRows]  # the rows to forward next, by depth
     pages: list[int]
     places: Tensor  # context places of the prompt, int64 [prompt_len]
-    span: slice
     submitted: float
     admitted: float
-    bound: Tensor  # best score ever pruned, 0-dim float32
     prefilled: float = 0.0
-    depth: int = 0
+    steps: int = 0
     rows_forwarded: int = 0
 
     @property
     def num_rows(self) -> int:
-        """Live beams now."""
-        return int(self.span.stop - self.span.start)
-
-    @property
-    def is_complete(self) -> bool:
-        """All levels done, or nowhere left to go."""
-        return self.depth == num_steps(self.request) or self.num_rows == 0
+        """Rows to forward next."""
+        return sum(map(len, self.groups))
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +83,6 @@ class BeamEngine:
     pages: ContextPages = field(init=False)
     slots: BeamSlots = field(init=False)
     _scheduler: Scheduler = field(init=False)
-    _rows: BeamRows = field(init=False)
     _running: list[RunningRequest] = field(init=False, default_factory=list)
     _completed: list[Completion] = field(init=False, default_factory=list)
     _next_id: int = field(init=False, default=0)
@@ -97,7 +92,6 @@ class BeamEngine:
         self.pages = ContextPages(config, limits.context_pages, limits.page_len, *where)
         self.slots = BeamSlots(config, limits.num_slots, *where)
         self._scheduler = Scheduler(limits)
-        self._rows = BeamRows.roots(0, limits.max_steps, self.model.device)
 
     @property
     def is_idle(self) -> bool:
@@ -117,7 +111,7 @@ class BeamEngine:
     @property
     def num_rows(self) -> int:
         """Live beams of all running requests."""
-        return len(self._rows)
+        return sum(running.num_rows for running in self._running)
 
     def submit(self, request: BeamRequest) -> int:
         """Queue a request and return its id. Raises InvalidRequest, or Overloaded when the queue is full."""
@@ -136,8 +130,8 @@ class BeamEngine:
 
     def stage_of(self, request_id: int) -> str:
         """Where a request is: queue, prefill or decode. A snapshot that any thread may take."""
-        depth = next((running.depth for running in self._running if running.request_id == request_id), None)
-        return "queue" if depth is None else "prefill" if depth == 0 else "decode"
+        steps = next((running.steps for running in self._running if running.request_id == request_id), None)
+        return "queue" if steps is None else "prefill" if steps == 0 else "decode"
 
     def abort(self, error: RecallError) -> list[Completion]:
         """Fail everything that waits or runs; the engine is empty afterwards."""
@@ -152,9 +146,7 @@ class BeamEngine:
         with torch.inference_mode():
             self._drop_expired()
             self._admit()
-            logits = self._forward()
-            selections = self._select(logits)
-            self._inherit(selections)
+            self._advance(self._forward())
             self._finish()
             self._free_orphans()
         completed, self._completed = self._completed, []
@@ -185,7 +177,7 @@ class BeamEngine:
         config, prompt, constraint = self.model.config, request.prompt, request.constraint
         if len(prompt) and not (prompt.min() >= 0 and prompt.max() < config.vocab_size):
             yield Violation("prompt", f"holds a token id outside 0 to {config.vocab_size - 1}")
-        longest = config.max_positions - num_steps(request) + 1  # the last token is never forwarded
+        longest = config.max_positions - request.path_len + 1  # the last token is never forwarded
         if len(prompt) > longest:
             yield Violation("prompt", f"{len(prompt)} tokens; the model reaches {longest}")
         if constraint is not None and constraint.max_token >= config.vocab_size:
@@ -201,142 +193,115 @@ class BeamEngine:
         for running in list(self._running):
             deadline = running.request.deadline
             if deadline is not None and deadline <= now:
-                self._fail([running], DeadlineExpired("prefill" if running.depth <= 1 else "decode"))
+                self._fail([running], DeadlineExpired("prefill" if running.steps <= 1 else "decode"))
 
     def _admit(self) -> None:
-        admitted: list[RunningRequest] = []
+        device = self.model.device
         while (waiting := self._scheduler.admit(self.pages)) is not None:
-            prompt_len = len(waiting.request.prompt)
-            pages = self.pages.allocate(prompt_len)
-            row = len(self._rows) + len(admitted)
-            admitted.append(
+            pages = self.pages.allocate(len(waiting.request.prompt))
+            self._running.append(
                 RunningRequest(
                     request_id=waiting.request_id,
                     request=waiting.request,
+                    search=BeamSearch(waiting.request, device),
+                    groups=[BeamRows.root(device)],
                     pages=pages,
-                    places=self.pages.places(pages, prompt_len),
-                    span=slice(row, row + 1),
+                    places=self.pages.places(pages, len(waiting.request.prompt)),
                     submitted=waiting.submitted,
                     admitted=time.monotonic(),
-                    bound=torch.tensor(-torch.inf, device=self.model.device),
                 )
             )
-        self._running += admitted
-        self._rows = self._rows.append(BeamRows.roots(len(admitted), self.limits.max_steps, self.model.device))
 
-    def _forward(self) -> list[tuple[RunningRequest, Tensor]]:
-        """Logits float32 [rows, vocab] of every running request; a group whose forward fails is failed and left out."""
-        fresh = [running for running in self._running if running.depth == 0]
-        deeper = [running for running in self._running if running.depth > 0]
-        logits: list[tuple[RunningRequest, Tensor]] = []
-        for phase, group, forward in (("decode", deeper, self._decode), ("prefill", fresh, self._prefill)):
-            if not group:
+    def _forward(self) -> list[tuple[RunningRequest, list[Forwarded]]]:
+        """The rows of every running request with their logits. Where a forward fails, its requests fail."""
+        deeper = [running for running in self._running if running.steps]
+        fresh = [running for running in self._running if not running.steps]
+        forwarded: list[tuple[RunningRequest, list[Forwarded]]] = []
+        for phase, batch, forward in (("decode", deeper, self._decode), ("prefill", fresh, self._prefill)):
+            if not batch:
                 continue
             try:
-                rows = forward(group)
+                results = forward(batch)
             except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
-                self._fail(group, _failure(phase, error))
+                self._fail(batch, _failure(phase, error))
                 continue
-            counts = [running.num_rows for running in group]
-            logits += zip(group, rows.split(counts), strict=True)
-            for running in group:
+            forwarded += zip(batch, results, strict=True)
+            for running in batch:
+                running.steps += 1
                 running.rows_forwarded += running.num_rows
                 running.prefilled = running.prefilled or time.monotonic()
             if self.observe_step is not None:
-                self.observe_step(StepReport(phase, len(group), len(rows)))
-        return logits
+                self.observe_step(StepReport(phase, len(batch), sum(running.num_rows for running in batch)))
+        return forwarded
 
-    def _prefill(self, group: list[RunningRequest]) -> Tensor:
-        """Run whole prompts once each, together; logits of their last tokens."""
+    def _prefill(self, batch: list[RunningRequest]) -> list[list[Forwarded]]:
+        """Run whole prompts once each, together; their root rows with the logits of their last tokens."""
         device = self.model.device
-        lengths = [len(running.request.prompt) for running in group]
+        lengths = [len(running.request.prompt) for running in batch]
         ends = list(accumulate(lengths))
-        tokens = torch.cat([torch.as_tensor(running.request.prompt, dtype=torch.int64) for running in group]).to(device)
-        positions = torch.cat([torch.arange(length) for length in lengths]).to(device)
+        tokens = torch.cat([torch.as_tensor(running.request.prompt, dtype=torch.int64) for running in batch])
+        positions = torch.cat([torch.arange(length) for length in lengths])
         spans = [
             PromptSpan(slice(end - length, end), running.places)
-            for running, length, end in zip(group, lengths, ends, strict=True)
+            for running, length, end in zip(batch, lengths, ends, strict=True)
         ]
-        hidden = self.model.hidden(tokens, positions, PromptAttention(self.pages.storage, spans))
-        return self.model.logits(hidden[torch.tensor(ends, device=device) - 1])
+        attention = PromptAttention(self.pages.storage, spans)
+        hidden = self.model.hidden(tokens.to(device), positions.to(device), attention)
+        logits = self.model.logits(hidden[torch.tensor(ends, device=device) - 1])
+        return [[Forwarded(running.groups[0], logits[index : index + 1])] for index, running in enumerate(batch)]
 
-    def _decode(self, group: list[RunningRequest]) -> Tensor:
-        """Run the last token of every row, together. `group` is the head of the running list, so its rows are too."""
-        num_rows = group[-1].span.stop
-        rows = self._rows.first(num_rows)
-        rows.slots.scatter_(1, rows.depth[:, None] - 1, self.slots.allocate(num_rows)[:, None])
-        prompt_lens = torch.cat([torch.full((r.num_rows,), len(r.request.prompt)) for r in group]).to(rows.depth.device)
-        spans = [BeamSpan(running.span, running.places, rows.slots[running.span, : running.depth]) for running in group]
+    def _decode(self, batch: list[RunningRequest]) -> list[list[Forwarded]]:
+        """Run the last token of every row, together."""
+        groups = [(running, rows) for running in batch for rows in running.groups]
+        counts = [len(rows) for _, rows in groups]
+        ends = list(accumulate(counts))
+        own_slots = self.slots.allocate(ends[-1]).split(counts)
+        placed = [rows.with_own_slots(own) for (_, rows), own in zip(groups, own_slots, strict=True)]
+        tokens = torch.cat([rows.tokens[:, -1] for rows in placed])
+        positions = torch.cat(
+            [torch.full((len(rows),), len(running.request.prompt) + rows.depth - 1) for running, rows in groups]
+        ).to(tokens.device)
+        spans = [
+            BeamSpan(slice(end - len(rows), end), running.places, rows.slots)
+            for (running, _), rows, end in zip(groups, placed, ends, strict=True)
+        ]
         attention = BeamAttention(self.pages.storage, self.slots.storage, spans)
-        return self.model.logits(self.model.hidden(rows.last_tokens(), prompt_lens + rows.depth - 1, attention))
+        logits = self.model.logits(self.model.hidden(tokens, positions, attention)).split(counts)
+        results = iter(map(Forwarded, placed, logits))
+        return [list(islice(results, len(running.groups))) for running in batch]
 
-    def _select(self, logits: list[tuple[RunningRequest, Tensor]]) -> list[tuple[RunningRequest, Selection]]:
-        """Each request's exact top beams; a request whose logits are not numbers fails alone."""
-        selections = []
-        for running, request_logits in logits:
-            request = running.request
+    def _advance(self, forwarded: list[tuple[RunningRequest, list[Forwarded]]]) -> None:
+        """Each request's search says what it wants next; one whose logits are not numbers fails alone."""
+        for running, groups in forwarded:
             try:
-                selection = select_beams(
-                    request_logits,
-                    self._rows.score[running.span],
-                    self._rows.node[running.span],
-                    level=running.depth,
-                    width=request.beam_width,
-                    constraint=request.constraint,
-                    score_space=request.score_space,
-                    with_ranks=request.with_ranks,
-                )
+                running.groups = running.search.advance(groups)
             except EngineFailure as error:
                 self._fail([running], error)
-                continue
             except Exception as error:  # noqa: BLE001  out of memory, most likely: narrower beams may still fit
                 self._fail([running], _failure("selection", error))
-                continue
-            selections.append((running, selection))
-        return selections
-
-    def _inherit(self, selections: list[tuple[RunningRequest, Selection]]) -> None:
-        """Replace all rows by the selected ones: one gather for every request together."""
-        if not selections:
-            self._rows = BeamRows.roots(0, self.limits.max_steps, self.model.device)
-            return
-        starts = [running.span.start for running, _ in selections]
-        parents = torch.cat([picked.parents + start for start, (_, picked) in zip(starts, selections, strict=True)])
-        tokens, nodes, log_probs, ranks = (
-            torch.cat([getattr(picked, name) for _, picked in selections])
-            for name in ("tokens", "nodes", "log_probs", "ranks")
-        )
-        self._rows = self._rows.descend(parents, tokens, nodes, log_probs, ranks)
-        self._running = [running for running, _ in selections]
-        stop = 0
-        for running, picked in selections:
-            running.span = slice(stop, stop + len(picked.tokens))
-            stop = running.span.stop
-            running.bound = torch.maximum(running.bound, picked.best_pruned)
-            running.depth += 1
 
     def _finish(self) -> None:
-        """Complete the requests that are done."""
-        done = [running for running in self._running if running.is_complete]
+        """Complete the requests that want nothing more."""
+        done = [running for running in self._running if not running.groups]
         self._completed += [Completion(running.request_id, self._result(running)) for running in done]
         self._drop(done)
 
     def _result(self, running: RunningRequest) -> BeamResult:
-        now = time.monotonic()
-        rows, steps = running.span, num_steps(running.request)
-        scores, bound = self._rows.score[rows].cpu().numpy(), float(running.bound)
+        rows, bound = running.search.found()
+        request, scores = running.request, rows.score.cpu().numpy()
+        shape = (len(rows), request.path_len)  # also when a search ran dry before its last level
         return BeamResult(
-            tokens=self._rows.tokens[rows, :steps].cpu().numpy(),
+            tokens=rows.tokens.cpu().numpy().reshape(shape),
             scores=scores,
-            log_probs=self._rows.log_probs[rows, :steps].cpu().numpy(),
-            ranks=self._rows.ranks[rows, :steps].cpu().numpy() if running.request.with_ranks else None,
-            leaves=self._rows.node[rows].cpu().numpy() if running.request.constraint is not None else None,
+            log_probs=rows.log_probs.cpu().numpy().reshape(shape),
+            ranks=rows.ranks.cpu().numpy().reshape(shape) if request.with_ranks else None,
+            leaves=rows.node.cpu().numpy() if request.constraint is not None else None,
             bound=bound,
             proven_count=int((scores > bound).sum()),
             rows_forwarded=running.rows_forwarded,
             queue_seconds=running.admitted - running.submitted,
             prefill_seconds=running.prefilled - running.admitted,
-            decode_seconds=now - running.prefilled,
+            decode_seconds=time.monotonic() - running.prefilled,
         )
 
     def _fail(self, failed: list[RunningRequest], error: RecallError) -> None:
@@ -344,24 +309,18 @@ class BeamEngine:
         self._drop(failed)
 
     def _drop(self, gone: list[RunningRequest]) -> None:
-        """Take requests out with their rows; whatever they owned is free afterwards."""
-        if not gone:
-            return
+        """Take requests out; whatever they owned is free afterwards."""
         for running in gone:
             self.pages.release(running.pages)
             self._scheduler.release(running.request)
         self._running = [running for running in self._running if running not in gone]
-        kept = [torch.arange(running.span.start, running.span.stop) for running in self._running]
-        self._rows = self._rows.gather(torch.cat([torch.empty(0, dtype=torch.int64), *kept]).to(self.model.device))
-        stop = 0
-        for running in self._running:
-            running.span = slice(stop, stop + running.num_rows)
-            stop = running.span.stop
 
     def _free_orphans(self) -> None:
-        """Free the slots that no live row descends from."""
-        slots = self._rows.slots
-        self.slots.keep_only(slots[slots != NO_SLOT])
+        """Free the slots that no row descends from any more."""
+        nothing = torch.empty(0, dtype=torch.int64, device=self.model.device)
+        live = [rows.slots.flatten() for running in self._running for rows in running.groups]
+        held = [slots.flatten() for running in self._running for slots in running.search.held_slots()]
+        self.slots.keep_only(torch.cat([nothing, *live, *held]))
 
 
 def _failure(stage: str, error: Exception) -> EngineFailure:

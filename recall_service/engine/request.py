@@ -38,6 +38,11 @@ class BeamRequest:
     deadline: float | None = None
     with_ranks: bool = False
 
+    @property
+    def path_len(self) -> int:
+        """How many tokens a path has: one a level, or what a free search asks for."""
+        return self.num_steps if self.constraint is None else self.constraint.num_steps
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamResult:

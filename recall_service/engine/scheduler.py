@@ -71,8 +71,8 @@ class Scheduler:
             violations.append(Violation("prompt", f"{len(request.prompt)} tokens; give 1 to {most_tokens}"))
         if not 1 <= request.beam_width <= limits.max_rows:
             violations.append(Violation("beam_width", f"{request.beam_width}; give 1 to {limits.max_rows}"))
-        if not 1 <= num_steps(request) <= limits.max_steps:
-            violations.append(Violation("num_steps", f"{num_steps(request)}; give 1 to {limits.max_steps}"))
+        if not 1 <= request.path_len <= limits.max_steps:
+            violations.append(Violation("num_steps", f"{request.path_len}; give 1 to {limits.max_steps}"))
         return violations
 
     def admit(self, pages: ContextPages) -> Waiting | None:
@@ -110,8 +110,3 @@ class Scheduler:
             gone = {waiting.request_id for waiting in expired}
             self._waiting = deque(waiting for waiting in self._waiting if waiting.request_id not in gone)
         return expired
-
-
-def num_steps(request: BeamRequest) -> int:
-    """How many tokens a request generates: one a level, or what a free search asks for."""
-    return request.num_steps if request.constraint is None else request.constraint.num_steps

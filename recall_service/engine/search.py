@@ -1,162 +1,38 @@
-"""One level of exact beam search for one request: expand, score, select.
+"""What the engine and the search of one request say to each other."""
 
-The tie rule, everywhere: score descending, then rank of the parent ascending, then code ascending (token id, in a free
-search). Candidates are laid out in (parent, code) order, so a stable sort by score is that rule, and equal logits
-give the lexicographically first paths.
-"""
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-from typing import NamedTuple
-
-import torch
 from torch import Tensor
 
-from recall_service.engine.constraint import TrieConstraint
-from recall_service.engine.request import ScoreSpace
-from recall_service.errors import ModelOutputError
+from recall_service.engine.beams import BeamRows
 
 
-class Candidates(NamedTuple):
-    """All legal continuations of a request's rows, in (parent, code) order: [candidates] each.
+class Forwarded(NamedTuple):
+    """Rows that were forwarded together, and their logits: float32 [rows, vocab]."""
 
-    parents, tokens, nodes: int64. log_probs, scores: float32.
-    """
-
-    parents: Tensor
-    tokens: Tensor
-    nodes: Tensor
-    log_probs: Tensor
-    scores: Tensor
+    rows: BeamRows
+    logits: Tensor
 
 
-class Selection(NamedTuple):
-    """The survivors, best first, and the best score among the pruned (-inf if none was): a 0-dim float32."""
+class Found(NamedTuple):
+    """What a search ended with: complete rows, best first, and the best score ever pruned (-inf: nothing was)."""
 
-    parents: Tensor
-    tokens: Tensor
-    nodes: Tensor
-    log_probs: Tensor
-    ranks: Tensor
-    best_pruned: Tensor
+    rows: BeamRows
+    bound: float
 
 
-def select_beams(
-    logits: Tensor,
-    scores: Tensor,
-    nodes: Tensor,
-    *,
-    level: int,
-    width: int,
-    constraint: TrieConstraint | None,
-    score_space: ScoreSpace,
-    with_ranks: bool,
-) -> Selection:
-    """The exact top `width` of all legal continuations; fewer when fewer are legal.
+class Search(Protocol):
+    """One request's search. The engine forwards what `advance` asks for, until it asks for nothing."""
 
-    logits: float32 [rows, vocab]; scores: float32 [rows]; nodes: int64 [rows], at depth `level`.
-    A token whose logit is -inf has probability zero and is no candidate. Raises ModelOutputError for NaN and +inf.
-    """
-    if constraint is None:
-        candidates = _expand_freely(logits, scores)
-    else:
-        candidates = _expand_in_trie(logits, scores, nodes, level, constraint, score_space)
-    candidates = _drop_impossible(candidates)
-    chosen, best_pruned = select_top(candidates.scores, width)
-    if with_ranks:
-        ranks = _ranks(logits, candidates, chosen, level, constraint, score_space)
-    else:
-        ranks = torch.zeros(len(chosen), dtype=torch.int32, device=logits.device)
-    parents, tokens, children, log_probs, _ = (part[chosen] for part in candidates)
-    return Selection(parents, tokens, children, log_probs, ranks, best_pruned)
+    def advance(self, forwarded: Sequence[Forwarded]) -> list[BeamRows]:
+        """The rows to forward next, in groups of equal depth; none when the search is over.
 
+        Raises ModelOutputError when the logits are not numbers.
+        """
 
-def select_top(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Indices int64 of the `width` greatest scores, greatest first, ties by lower index; and the best score left out.
+    def held_slots(self) -> list[Tensor]:
+        """Slots that rows not being forwarded still descend from: int64, any shape."""
 
-    `topk` promises nothing about ties, so it only finds the threshold: all above it are in, and of those that equal
-    it the first ones that still have room. Equal to `select_top_reference`.
-    """
-    if len(scores) <= width:
-        return scores.argsort(descending=True, stable=True), scores.new_tensor(-torch.inf)
-    greatest = scores.topk(width + 1).values
-    threshold, best_pruned = greatest[width - 1], greatest[width]
-    above, equal = scores > threshold, scores == threshold
-    room = width - above.sum()
-    chosen = torch.nonzero(above | (equal & (equal.cumsum(0) <= room))).squeeze(1)
-    return chosen[scores[chosen].argsort(descending=True, stable=True)], best_pruned
-
-
-def select_top_reference(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The same by one stable sort of everything: slow and obvious."""
-    order = scores.argsort(descending=True, stable=True)
-    pruned = scores[order[width:]]
-    return order[:width], pruned[0] if len(pruned) else scores.new_tensor(-torch.inf)
-
-
-def _expand_freely(logits: Tensor, scores: Tensor) -> Candidates:
-    num_rows, vocab_size = logits.shape
-    log_probs = logits - _finite(torch.logsumexp(logits, dim=-1))[:, None]
-    flat = torch.arange(num_rows * vocab_size, device=logits.device)
-    tokens = flat % vocab_size
-    return Candidates(flat // vocab_size, tokens, tokens, log_probs.flatten(), (scores[:, None] + log_probs).flatten())
-
-
-def _expand_in_trie(
-    logits: Tensor, scores: Tensor, nodes: Tensor, level: int, constraint: TrieConstraint, score_space: ScoreSpace
-) -> Candidates:
-    parents, tokens, children, counts = constraint.children(level, nodes)
-    legal_logits = logits[parents, tokens]
-    if score_space is ScoreSpace.VOCABULARY:
-        normaliser = torch.logsumexp(logits, dim=-1)
-    elif score_space is ScoreSpace.CODEBOOK:
-        normaliser = torch.logsumexp(logits[:, constraint.codebook(level)], dim=-1)
-    else:
-        normaliser = segment_logsumexp(legal_logits, parents, counts)
-    log_probs = legal_logits - _finite(normaliser)[parents]
-    return Candidates(parents, tokens, children, log_probs, scores[parents] + log_probs)
-
-
-def segment_logsumexp(values: Tensor, segments: Tensor, lengths: Tensor) -> Tensor:
-    """log-sum-exp of consecutive segments of values [n], float32: segments int64 [n] names each value's segment.
-
-    Subtracting the maximum makes one term exactly 1, so the result is never below the maximum, in floating point too.
-    """
-    greatest = torch.segment_reduce(values, "max", lengths=lengths)
-    shift = torch.where(greatest == -torch.inf, 0.0, greatest)  # a segment of -inf alone stays -inf, not NaN
-    terms = (values - shift[segments]).exp().double()  # summed one after another: in fp32, 65,536 terms lose 4e-4
-    total = torch.segment_reduce(terms, "sum", lengths=lengths)
-    return (total.log() + shift).float()
-
-
-def _finite(normaliser: Tensor) -> Tensor:
-    """Pass a row's normaliser unless the row held NaN or +inf. -inf is lawful: a row that can go nowhere."""
-    if bool((normaliser.isnan() | (normaliser == torch.inf)).any()):
-        raise ModelOutputError("the model's logits hold NaN or +inf; check the checkpoint and the prompt")
-    return normaliser
-
-
-def _drop_impossible(candidates: Candidates) -> Candidates:
-    possible = candidates.scores > -torch.inf  # also false for the NaN of -inf minus -inf
-    if bool(possible.all()):
-        return candidates
-    return Candidates(*(part[possible] for part in candidates))
-
-
-def _ranks(
-    logits: Tensor,
-    candidates: Candidates,
-    chosen: Tensor,
-    level: int,
-    constraint: TrieConstraint | None,
-    score_space: ScoreSpace,
-) -> Tensor:
-    """int32 [chosen]: 1 + how many tokens of the score space have a greater logit, by broadcast comparison."""
-    space = logits
-    if constraint is not None and score_space is ScoreSpace.CODEBOOK:
-        space = logits[:, constraint.codebook(level)]
-    elif constraint is not None and score_space is ScoreSpace.CATALOG:
-        space = torch.full_like(logits, -torch.inf)
-        legal = candidates.parents, candidates.tokens
-        space[legal] = logits[legal]
-    parents = candidates.parents[chosen]
-    own = logits[parents, candidates.tokens[chosen]]
-    return 1 + (space[parents] > own[:, None]).sum(-1, dtype=torch.int32)
+    def found(self) -> Found:
+        """The outcome; only after `advance` asked for nothing."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from recall_service.engine.attention import BeamAttention, BeamSpan, PromptAttention, PromptSpan
-from recall_service.engine.beams import NO_SLOT, BeamRows
+from recall_service.engine.beams import BeamRows
 from recall_service.engine.kv_cache import BeamSlots, ContextPages
 from recall_service.engine.models.decoder import Decoder
 from tests.oracles.teacher_forcing import next_token_logits
@@ -50,18 +50,16 @@ def test_slot_tables_equal_a_recompute_of_every_path_at_every_step(
     span = PromptSpan(slice(0, len(PROMPT)), places)
     tiny_decoder.hidden(torch.tensor(PROMPT), torch.arange(len(PROMPT)), PromptAttention(pages.storage, [span]))
 
-    rows = descend(BeamRows.roots(1, steps, where[1]), np.zeros(ROWS, int), rng.integers(0, 64, ROWS))
+    rows = descend(BeamRows.root(where[1]), np.zeros(ROWS, int), rng.integers(0, 64, ROWS))
     for depth in range(1, steps + 1):
-        rows.slots[:, depth - 1] = slots.allocate(len(rows))
-        attention = BeamAttention(
-            pages.storage, slots.storage, [BeamSpan(slice(0, len(rows)), places, rows.slots[:, :depth])]
-        )
+        rows = rows.with_own_slots(slots.allocate(len(rows)))
+        attention = BeamAttention(pages.storage, slots.storage, [BeamSpan(slice(0, len(rows)), places, rows.slots)])
         positions = torch.full((len(rows),), len(PROMPT) + depth - 1)
-        logits = tiny_decoder.logits(tiny_decoder.hidden(rows.last_tokens(), positions, attention))
-        expected = next_token_logits(tiny_model, PROMPT)([tuple(path[:depth]) for path in rows.tokens.tolist()])
+        logits = tiny_decoder.logits(tiny_decoder.hidden(rows.tokens[:, -1], positions, attention))
+        expected = next_token_logits(tiny_model, PROMPT)([tuple(path) for path in rows.tokens.tolist()])
         torch.testing.assert_close(logits, Tensor(expected), atol=2e-5, rtol=1e-5)
         if depth < steps:
             parents = PATTERNS[pattern](rng)[: len(rows) - (pattern == "fewer")] % len(rows)
             rows = descend(rows, parents, rng.integers(0, 64, len(parents)))
-            slots.keep_only(rows.slots[rows.slots != NO_SLOT])
-    assert slots.num_used == len(set(rows.slots.flatten().tolist()) - {NO_SLOT})
+            slots.keep_only(rows.slots)
+    assert slots.num_used == len(set(rows.slots.flatten().tolist()))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_service.engine.search import segment_logsumexp, select_top, select_top_reference
+from recall_service.engine.selection import segment_logsumexp, select_top, select_top_reference
 
 WIDTHS = [1, 7, 8, 9, 16, 31, 32, 33, 127, 128, 129, 255, 256, 257, 399, 400]
 few_values = st.lists(st.sampled_from([0.0, -0.0, -1.0, -1.5, -2.0, -float("inf")]), max_size=60)

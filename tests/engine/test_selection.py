@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.request import ScoreSpace
-from recall_service.engine.search import Selection, select_beams
+from recall_service.engine.selection import Selection, select_beams
 from recall_service.errors import ModelOutputError
 from tests.engine.driving import SPACES
 from tests.oracles.tries import Catalogue, trie_of

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_service.engine.beams import NO_SLOT, BeamRows
+from recall_service.engine.beams import BeamRows
 from recall_service.engine.kv_cache import BeamSlots, ContextPages
 from tests.oracles.path_decoder import path_config
 from tests.oracles.slot_model import SlotModel
@@ -21,17 +21,17 @@ def test_set_difference_frees_what_reference_counts_free(data: st.DataObject) ->
     num_slots = MAX_ROWS * STEPS
     slots, model = BeamSlots(path_config(8), num_slots, *WHERE), SlotModel(num_slots)
     for _ in range(data.draw(st.integers(1, 3), label="searches")):
-        rows = BeamRows.roots(data.draw(st.integers(1, MAX_ROWS), label="rows"), STEPS, WHERE[1])
+        rows = BeamRows.root(WHERE[1]).gather(torch.zeros(data.draw(st.integers(1, MAX_ROWS), label="rows")).long())
         model.begin(len(rows))
-        for depth in range(STEPS):
+        for _ in range(STEPS):
             allocated = slots.allocate(len(rows))
             assert allocated.tolist() == model.extend()
-            rows.slots[:, depth] = allocated
+            rows = rows.with_own_slots(allocated)
             alive = st.integers(0, len(rows) - 1)
             parents = data.draw(st.lists(alive, max_size=MAX_ROWS), label="parents")
             rows = rows.gather(torch.tensor(parents, dtype=torch.int64))
             model.descend(parents)
-            slots.keep_only(rows.slots[rows.slots != NO_SLOT])
+            slots.keep_only(rows.slots)
             assert set(slots._used.nonzero().flatten().tolist()) == model.used
             if not parents:
                 break
