@@ -94,6 +94,8 @@ def engine_limits(settings: Settings) -> EngineLimits:
         max_waiting=settings.max_queue_requests,
         context_pages=-(-settings.max_context_tokens // _PAGE_LEN),
         page_len=_PAGE_LEN,
+        prefix_cache=settings.prefix_cache,
+        prefix_cache_bytes=settings.prefix_cache_bytes,
         max_prompt_tokens=settings.max_prompt_tokens,
     )
 

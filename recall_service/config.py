@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     max_queue_requests: Count = 1024  # waiting to be admitted; more are refused
     max_prompt_tokens: Count = 2048  # of one request
     max_context_tokens: Count = 16_384  # of all running requests together
+    prefix_cache: bool = True  # keep the KV of prompts for those that begin alike, where running requests leave room
+    prefix_cache_bytes: Annotated[int, Field(ge=0)] = 0  # more room for that, in each bundle's engine
     torch_threads: Annotated[int, Field(ge=0)] = 0  # 0: as many as torch chooses
 
     # The result cache.

@@ -74,7 +74,7 @@ async def test_from_settings_to_sigterm(directory: Path) -> None:
             'recall_request_duration_seconds_count{outcome="ok",scene="feed"} 1.0',
             'recall_request_duration_seconds_count{outcome="cached",scene="feed"} 1.0',
             'recall_beam_rows{state="free"} 64.0',
-            'recall_context_pages{state="free"} 20.0',
+            'recall_context_pages{state="used"} 0.0',
             "recall_unknown_history_items_total 2.0",
         ):
             assert f"{line}\n" in metrics
@@ -143,3 +143,9 @@ def test_context_pages_hold_what_the_settings_promise(directory: Path) -> None:
     limits = engine_limits(settings(directory, max_context_tokens=641, max_queue_requests=7))
     assert limits.context_pages * limits.page_len >= 641 > (limits.context_pages - 1) * limits.page_len
     assert (limits.max_rows, limits.max_waiting, limits.max_prompt_tokens) == (64, 7, 64)
+
+
+def test_the_prefix_cache_is_on_unless_a_setting_says_otherwise(directory: Path) -> None:
+    assert engine_limits(settings(directory)).prefix_cache
+    limits = engine_limits(settings(directory, prefix_cache=False, prefix_cache_bytes=1 << 20))
+    assert (limits.prefix_cache, limits.prefix_cache_bytes) == (False, 1 << 20)

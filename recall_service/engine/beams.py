@@ -1,6 +1,7 @@
 """The state of live beams as arrays: one row is one beam, and everything a row owns moves in one gather."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -47,8 +48,8 @@ class BeamRows:
         slots = torch.cat([self.slots, own[:, None]], dim=1)
         return BeamRows(self.node, self.score, self.tokens, self.log_probs, self.ranks, slots)
 
-    def gather(self, rows: Tensor) -> "BeamRows":
-        """New rows that own copies of what the named rows (int64, repeats welcome) own."""
+    def gather(self, rows: Tensor | slice) -> "BeamRows":
+        """New rows that own copies of what the named rows (int64, repeats welcome; or a mask; or a slice) own."""
         return BeamRows(
             self.node[rows],
             self.score[rows],
@@ -69,3 +70,21 @@ class BeamRows:
             ranks=torch.cat([rows.ranks, ranks[:, None]], dim=1),
             slots=rows.slots,
         )
+
+    @staticmethod
+    def concatenate(groups: Sequence["BeamRows"]) -> "BeamRows":
+        """The rows of several groups of one depth, group after group."""
+        return BeamRows(*(torch.cat([getattr(rows, part.name) for rows in groups]) for part in fields(BeamRows)))
+
+    def in_tie_order(self) -> "BeamRows":
+        """The same rows as a beam that never prunes ranks them: score descending, then rank of the parent, then code.
+
+        Who the parents are need not be known: their ranks follow from the scores of a row's prefixes, and the nodes of
+        a depth lie in the order of their paths of codes. For rows of a trie alone.
+        """
+        order = self.node.argsort()
+        prefix_score = torch.zeros_like(self.score)
+        for log_probs in self.log_probs.unbind(1):  # from the least to the most significant key, by stable sorts
+            prefix_score = prefix_score + log_probs
+            order = order[prefix_score[order].argsort(descending=True, stable=True)]
+        return self.gather(order)

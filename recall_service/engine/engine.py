@@ -7,7 +7,7 @@ The engine is synchronous and belongs to one thread; whoever drives it decides w
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from typing import NamedTuple
 
@@ -17,9 +17,12 @@ from torch import Tensor
 from recall_service.engine.attention import BeamAttention, BeamSpan, PromptAttention, PromptSpan
 from recall_service.engine.beam_search import BeamSearch
 from recall_service.engine.beams import BeamRows
-from recall_service.engine.kv_cache import BeamSlots, ContextPages
+from recall_service.engine.free_search import FreeSearch
+from recall_service.engine.kv_cache import BeamSlots, ContextPages, page_bytes
 from recall_service.engine.models.decoder import Decoder
-from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace
+from recall_service.engine.prefix_cache import PrefixCache, PromptPages
+from recall_service.engine.proven_search import ProvenSearch
+from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace, SearchMode
 from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting
 from recall_service.engine.search import Forwarded, Search
 from recall_service.errors import (
@@ -30,6 +33,8 @@ from recall_service.errors import (
     RequestCancelled,
     Violation,
 )
+
+_BUDGET_IN_BEAMS = 4  # what proving may cost in all, when the request does not say
 
 
 class Completion(NamedTuple):
@@ -55,7 +60,7 @@ class RunningRequest:
     request: BeamRequest
     search: Search
     groups: list[BeamRows]  # the rows to forward next, by depth
-    pages: list[int]
+    context: PromptPages
     places: Tensor  # context places of the prompt, int64 [prompt_len]
     submitted: float
     admitted: float
@@ -74,13 +79,16 @@ class BeamEngine:
     """Beam search over one decoder. Pools are allocated once, here, for the worst case of `limits`.
 
     observe_step: called with a StepReport after each forward.
+    skip_rows: forward no row of a catalogue's last level that cannot change the answer.
     """
 
     model: Decoder
     limits: EngineLimits = field(default_factory=EngineLimits)
     observe_step: Callable[[StepReport], None] | None = None
+    skip_rows: bool = True
 
     pages: ContextPages = field(init=False)
+    prefixes: PrefixCache = field(init=False)
     slots: BeamSlots = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _running: list[RunningRequest] = field(init=False, default_factory=list)
@@ -89,7 +97,10 @@ class BeamEngine:
 
     def __post_init__(self) -> None:
         config, limits, where = self.model.config, self.limits, (self.model.dtype, self.model.device)
-        self.pages = ContextPages(config, limits.context_pages, limits.page_len, *where)
+        num_kept_pages = limits.prefix_cache_bytes // page_bytes(config, limits.page_len, self.model.dtype)
+        num_pages = limits.context_pages + (num_kept_pages if limits.prefix_cache else 0)
+        self.pages = ContextPages(config, num_pages, limits.page_len, *where)
+        self.prefixes = PrefixCache(self.pages)
         self.slots = BeamSlots(config, limits.num_slots, *where)
         self._scheduler = Scheduler(limits)
 
@@ -115,6 +126,7 @@ class BeamEngine:
 
     def submit(self, request: BeamRequest) -> int:
         """Queue a request and return its id. Raises InvalidRequest, or Overloaded when the queue is full."""
+        request = self._with_row_budget(request)
         self._check(request)
         self._next_id += 1
         self._scheduler.enqueue(Waiting(self._next_id, request, time.monotonic()))
@@ -167,6 +179,13 @@ class BeamEngine:
             results.append(outcome)
         return results
 
+    def _with_row_budget(self, request: BeamRequest) -> BeamRequest:
+        """The request, its budget decided if that was left to the engine."""
+        if request.search_mode is not SearchMode.PROVEN or request.row_budget:
+            return request
+        rows_of_beam = 1 + request.beam_width * (request.path_len - 1)
+        return replace(request, row_budget=min(_BUDGET_IN_BEAMS * rows_of_beam, self.limits.num_slots + 1))
+
     def _check(self, request: BeamRequest) -> None:
         violations = [*self._scheduler.violations(request, self.pages), *self._model_violations(request)]
         if violations:
@@ -182,8 +201,12 @@ class BeamEngine:
             yield Violation("prompt", f"{len(prompt)} tokens; the model reaches {longest}")
         if constraint is not None and constraint.max_token >= config.vocab_size:
             yield Violation("constraint", f"names token {constraint.max_token}; the model has {config.vocab_size}")
+        if request.generation is not None:
+            yield from request.generation.violations(config.vocab_size)
         if constraint is None and request.score_space is not ScoreSpace.VOCABULARY:
             yield Violation("score_space", f"{request.score_space.value}; a free search knows VOCABULARY alone")
+        if constraint is None and request.search_mode is not SearchMode.BEAM:
+            yield Violation("search_mode", f"{request.search_mode.value}; a free search knows BEAM alone")
 
     def _drop_expired(self) -> None:
         now = time.monotonic()
@@ -197,20 +220,29 @@ class BeamEngine:
 
     def _admit(self) -> None:
         device = self.model.device
-        while (waiting := self._scheduler.admit(self.pages)) is not None:
-            pages = self.pages.allocate(len(waiting.request.prompt))
+        while (waiting := self._scheduler.admit(self.prefixes)) is not None:
+            prompt = waiting.request.prompt
+            context = self.prefixes.reserve(prompt)
             self._running.append(
                 RunningRequest(
                     request_id=waiting.request_id,
                     request=waiting.request,
-                    search=BeamSearch(waiting.request, device),
+                    search=self._search(waiting.request),
                     groups=[BeamRows.root(device)],
-                    pages=pages,
-                    places=self.pages.places(pages, len(waiting.request.prompt)),
+                    context=context,
+                    places=self.pages.places(context.pages, len(prompt)),
                     submitted=waiting.submitted,
                     admitted=time.monotonic(),
                 )
             )
+
+    def _search(self, request: BeamRequest) -> Search:
+        device = self.model.device
+        if request.generation is not None:
+            return FreeSearch(request, request.generation, device)
+        if request.search_mode is SearchMode.PROVEN:
+            return ProvenSearch(request, device)
+        return BeamSearch(request, device, skip_rows=self.skip_rows)
 
     def _forward(self) -> list[tuple[RunningRequest, list[Forwarded]]]:
         """The rows of every running request with their logits. Where a forward fails, its requests fail."""
@@ -235,19 +267,21 @@ class BeamEngine:
         return forwarded
 
     def _prefill(self, batch: list[RunningRequest]) -> list[list[Forwarded]]:
-        """Run whole prompts once each, together; their root rows with the logits of their last tokens."""
+        """Run what is new of each prompt, together; their root rows with the logits of their last tokens."""
         device = self.model.device
-        lengths = [len(running.request.prompt) for running in batch]
-        ends = list(accumulate(lengths))
-        tokens = torch.cat([torch.as_tensor(running.request.prompt, dtype=torch.int64) for running in batch])
-        positions = torch.cat([torch.arange(length) for length in lengths])
+        prefix_lens = [running.context.num_cached_tokens for running in batch]
+        prompts = [torch.as_tensor(running.request.prompt, dtype=torch.int64) for running in batch]
+        new_tokens = [prompt[prefix_len:] for prompt, prefix_len in zip(prompts, prefix_lens, strict=True)]
+        ends = list(accumulate(map(len, new_tokens)))
+        tokens = torch.cat(new_tokens)
+        positions = torch.cat(list(map(torch.arange, prefix_lens, map(len, prompts))))
         spans = [
-            PromptSpan(slice(end - length, end), running.places)
-            for running, length, end in zip(batch, lengths, ends, strict=True)
+            PromptSpan(slice(end - len(new), end), running.places, prefix_len)
+            for running, new, end, prefix_len in zip(batch, new_tokens, ends, prefix_lens, strict=True)
         ]
         attention = PromptAttention(self.pages.storage, spans)
-        hidden = self.model.hidden(tokens.to(device), positions.to(device), attention)
-        logits = self.model.logits(hidden[torch.tensor(ends, device=device) - 1])
+        last_rows = torch.tensor(ends, device=device) - 1
+        logits = self.model.logits(self.model.hidden(tokens.to(device), positions.to(device), attention, last_rows))
         return [[Forwarded(running.groups[0], logits[index : index + 1])] for index, running in enumerate(batch)]
 
     def _decode(self, batch: list[RunningRequest]) -> list[list[Forwarded]]:
@@ -279,6 +313,9 @@ class BeamEngine:
                 self._fail([running], error)
             except Exception as error:  # noqa: BLE001  out of memory, most likely: narrower beams may still fit
                 self._fail([running], _failure("selection", error))
+            else:
+                if self.limits.prefix_cache and running.steps == 1:  # not sooner: the logits vouch for the prompt's KV
+                    self.prefixes.publish(running.request.prompt, running.context.pages)
 
     def _finish(self) -> None:
         """Complete the requests that want nothing more."""
@@ -287,18 +324,26 @@ class BeamEngine:
         self._drop(done)
 
     def _result(self, running: RunningRequest) -> BeamResult:
-        rows, bound = running.search.found()
-        request, scores = running.request, rows.score.cpu().numpy()
-        shape = (len(rows), request.path_len)  # also when a search ran dry before its last level
+        paths, bound, proven_count, rows_skipped = running.search.found()
+        request, scores = running.request, paths.scores.cpu().numpy()
+        lengths = paths.lengths.cpu().numpy()
+        longest = int(lengths.max()) if len(lengths) else request.path_len  # a search may run dry before its last level
+        tokens, log_probs, ranks = (
+            part[:, :longest].cpu().numpy().reshape(-1, longest)
+            for part in (paths.tokens, paths.log_probs, paths.ranks)
+        )
         return BeamResult(
-            tokens=rows.tokens.cpu().numpy().reshape(shape),
+            tokens=tokens,
+            lengths=lengths,
             scores=scores,
-            log_probs=rows.log_probs.cpu().numpy().reshape(shape),
-            ranks=rows.ranks.cpu().numpy().reshape(shape) if request.with_ranks else None,
-            leaves=rows.node.cpu().numpy() if request.constraint is not None else None,
+            log_probs=log_probs,
+            ranks=ranks if request.with_ranks else None,
+            leaves=paths.nodes.cpu().numpy() if request.constraint is not None else None,
             bound=bound,
-            proven_count=int((scores > bound).sum()),
+            proven_count=proven_count,
             rows_forwarded=running.rows_forwarded,
+            rows_skipped=rows_skipped,
+            cached_prompt_tokens=running.context.num_cached_tokens,
             queue_seconds=running.admitted - running.submitted,
             prefill_seconds=running.prefilled - running.admitted,
             decode_seconds=time.monotonic() - running.prefilled,
@@ -311,7 +356,7 @@ class BeamEngine:
     def _drop(self, gone: list[RunningRequest]) -> None:
         """Take requests out; whatever they owned is free afterwards."""
         for running in gone:
-            self.pages.release(running.pages)
+            self.prefixes.release(running.context.pages)
             self._scheduler.release(running.request)
         self._running = [running for running in self._running if running not in gone]
 

@@ -29,9 +29,22 @@ class KvStorage:
         """Keys and values [*places.shape, kv_heads, head_dim] of places int64 of any shape."""
         return self.keys[layer][places], self.values[layer][places]
 
+    def read_by_head(self, layer: int, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The same as [kv_heads, *places.shape, head_dim], contiguous: what a matrix product per head wants."""
+        keys, values = (
+            kv[layer].transpose(0, 1).index_select(1, places.flatten()).unflatten(1, places.shape)
+            for kv in (self.keys, self.values)
+        )
+        return keys, values
+
+
+def page_bytes(config: DecoderConfig, page_len: int, dtype: torch.dtype) -> int:
+    """Bytes that one page of `page_len` tokens takes in a KvStorage."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype.itemsize * page_len
+
 
 class ContextPages:
-    """Pages of prompt KV. A request owns whole pages from admission to its end."""
+    """Pages of prompt KV, and which of them are free. Who uses the others is the business of whoever takes them."""
 
     def __init__(self, config: DecoderConfig, num_pages: int, page_len: int, dtype: torch.dtype, device: torch.device):
         self.storage = KvStorage(config, num_pages * page_len, dtype, device)
@@ -40,7 +53,7 @@ class ContextPages:
 
     @property
     def num_free(self) -> int:
-        """Pages nobody owns."""
+        """Pages that hold nothing."""
         return len(self._free)
 
     def pages_for(self, num_tokens: int) -> int:

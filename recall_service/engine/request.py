@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from recall_service.engine.generation import Generation
+
 if TYPE_CHECKING:
     from recall_service.engine.constraint import TrieConstraint
 
@@ -19,13 +21,24 @@ class ScoreSpace(Enum):
     CATALOG = "CATALOG"  # the legal children: exp(score) sums to 1 over the catalogue
 
 
+class SearchMode(Enum):
+    """How a catalogue is searched."""
+
+    BEAM = "BEAM"  # classic beam search: the best beam_width prefixes of each level
+    PROVEN = "PROVEN"  # goes back to what the beam pruned, until the results are proven to be the true top
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BeamRequest:
-    """One search.
+    """One search, of a catalogue or of the whole vocabulary: exactly one of constraint and generation is given.
 
     prompt: int64 [prompt_len], at least one token id.
-    constraint: the catalogue to search; None searches the whole vocabulary for `num_steps` tokens.
-    num_steps: how many tokens to generate in a free search; with a constraint, its number of levels.
+    constraint: the catalogue to search.
+    generation: how a search of the whole vocabulary goes on and ends.
+    num_results: how many complete paths to return; 0 for beam_width. A BEAM has no more than its width.
+    search_mode: of a catalogue; a search of the whole vocabulary is a BEAM.
+    row_budget: after how many rows a PROVEN search proves no more, counted as in rows_forwarded; its first beam runs to
+        the end whatever the budget. 0 leaves it to the engine: what four plain beams forward, as far as slots reach.
     deadline: seconds of `time.monotonic()`, or None.
     with_ranks: also return the rank of every chosen token.
     """
@@ -33,15 +46,29 @@ class BeamRequest:
     prompt: NDArray[np.int64]
     beam_width: int
     constraint: "TrieConstraint | None" = None
-    num_steps: int = 0
+    generation: Generation | None = None
     score_space: ScoreSpace = ScoreSpace.VOCABULARY
+    num_results: int = 0
+    search_mode: SearchMode = SearchMode.BEAM
+    row_budget: int = 0
     deadline: float | None = None
     with_ranks: bool = False
 
     @property
     def path_len(self) -> int:
-        """How many tokens a path has: one a level, or what a free search asks for."""
-        return self.num_steps if self.constraint is None else self.constraint.num_steps
+        """How many tokens the longest path has: one a level, or what a free search asks for; 0 if none is asked for."""
+        if self.constraint is not None:
+            return self.constraint.num_steps
+        return 0 if self.generation is None else self.generation.max_new_tokens
+
+    @property
+    def slots_needed(self) -> int:
+        """Beam slots for the worst case: every row with ancestors of its own; the last token is never forwarded.
+
+        Anything may descend from any row of a PROVEN search until it ends; the prompt counts as a row and takes none.
+        """
+        of_beam = self.beam_width * (self.path_len - 1)
+        return max(of_beam, self.row_budget - 1) if self.search_mode is SearchMode.PROVEN else of_beam
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,17 +76,25 @@ class BeamResult:
     """The beams of one search, best first; ties as `search` states them.
 
     tokens: int64 [n, steps], n = min(beam_width, complete paths of positive probability that were reached).
-    scores: float32 [n], the sum of log_probs.
-    log_probs: float32 [n, steps].
-    ranks: int32 [n, steps] when asked for: 1 + number of tokens of the score space with a greater logit.
+        In a free search with stop tokens steps is the longest length, and shorter paths end in -1.
+    lengths: int64 [n], how many tokens each path has.
+    scores: float32 [n], the sum of log_probs; in a free search that sum / length ** length_penalty.
+    log_probs: float32 [n, steps], 0 beyond a path's length.
+    ranks: int32 [n, steps] when asked for: 1 + number of tokens of the score space with a greater logit; 0 beyond
+        a path's length.
     leaves: int64 [n], the trie leaf of each beam; None in a free search.
     bound: the best score that any pruned candidate had; -inf when nothing was ever pruned. No complete path outside
-        this answer scores more.
-    proven_count: how many leading beams beat `bound`: the true top of the whole space under the model.
+        this answer scores more. With stop tokens it is inf: a longer path may score more than its beginning, and an
+        early stop looks no further.
+    proven_count: how many leading beams beat `bound`: the true top of the whole space under the model. With stop
+        tokens none is proven.
     rows_forwarded: how many rows the model ran on, the prompt counted as one.
+    rows_skipped: how many rows of the beam it was not run on, for they could not change the answer.
+    cached_prompt_tokens: the beginning of the prompt that an earlier request had run already.
     """
 
     tokens: NDArray[np.int64]
+    lengths: NDArray[np.int64]
     scores: NDArray[np.float32]
     log_probs: NDArray[np.float32]
     ranks: NDArray[np.int32] | None
@@ -67,6 +102,8 @@ class BeamResult:
     bound: float
     proven_count: int
     rows_forwarded: int
+    rows_skipped: int
+    cached_prompt_tokens: int
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float

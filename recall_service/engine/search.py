@@ -6,20 +6,28 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from recall_service.engine.beams import BeamRows
+from recall_service.engine.hypotheses import Hypotheses
 
 
 class Forwarded(NamedTuple):
-    """Rows that were forwarded together, and their logits: float32 [rows, vocab]."""
+    """Rows that were forwarded together, and their logits: [rows, vocab], in the model's dtype."""
 
     rows: BeamRows
     logits: Tensor
 
 
 class Found(NamedTuple):
-    """What a search ended with: complete rows, best first, and the best score ever pruned (-inf: nothing was)."""
+    """What a search ended with: complete paths, best first, and what no path outside them scores more than.
 
-    rows: BeamRows
+    bound: -inf when there is no path outside; inf when nothing is known of those.
+    proven_count: how many leading paths are the true top of all there are.
+    rows_skipped: rows of the beam that were never forwarded, for they could not change the paths.
+    """
+
+    paths: Hypotheses
     bound: float
+    proven_count: int
+    rows_skipped: int = 0
 
 
 class Search(Protocol):

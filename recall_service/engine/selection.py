@@ -14,9 +14,12 @@ from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.request import ScoreSpace
 from recall_service.errors import ModelOutputError
 
+_ROWS_AT_ONCE = 16
+_CHUNK = 64
+
 
 class Candidates(NamedTuple):
-    """All legal continuations of a request's rows, in (parent, code) order: [candidates] each.
+    """Legal continuations of a request's rows, in (parent, code) order: [candidates] each.
 
     parents, tokens, nodes: int64. log_probs, scores: float32.
     """
@@ -52,11 +55,11 @@ def select_beams(
 ) -> Selection:
     """The exact top `width` of all legal continuations; fewer when fewer are legal.
 
-    logits: float32 [rows, vocab]; scores: float32 [rows]; nodes: int64 [rows], at depth `level`.
+    logits: [rows, vocab], in the model's dtype; scores: float32 [rows]; nodes: int64 [rows], at depth `level`.
     A token whose logit is -inf has probability zero and is no candidate. Raises ModelOutputError for NaN and +inf.
     """
     if constraint is None:
-        candidates = _expand_freely(logits, scores)
+        candidates = _expand_freely(logits, scores, width)
     else:
         candidates = _expand_in_trie(logits, scores, nodes, level, constraint, score_space)
     candidates = _drop_impossible(candidates)
@@ -92,23 +95,47 @@ def select_top_reference(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return order[:width], pruned[0] if len(pruned) else scores.new_tensor(-torch.inf)
 
 
-def _expand_freely(logits: Tensor, scores: Tensor) -> Candidates:
-    num_rows, vocab_size = logits.shape
-    log_probs = logits - _finite(torch.logsumexp(logits, dim=-1))[:, None]
-    flat = torch.arange(num_rows * vocab_size, device=logits.device)
-    tokens = flat % vocab_size
-    return Candidates(flat // vocab_size, tokens, tokens, log_probs.flatten(), (scores[:, None] + log_probs).flatten())
+def _expand_freely(logits: Tensor, scores: Tensor, width: int) -> Candidates:
+    """Enough of rows x vocabulary to hold the top `width` and the next best one, in (parent, token) order.
+
+    The vocabulary is cut into chunks. The best of a chunk is a candidate itself, so the (width + 1)-th best chunk
+    bounds the (width + 1)-th best candidate from below, and no chunk whose best is under it can hold any of them.
+    """
+    vocab_size = logits.shape[1]
+    normaliser = _finite(log_normaliser(logits))
+    chunk_best = scores[:, None] + (_chunk_maxima(logits) - normaliser[:, None])  # [rows, chunks]
+    enough = min(width + 1, chunk_best.numel())
+    parents, chunks = torch.nonzero(chunk_best >= chunk_best.flatten().topk(enough).values[-1], as_tuple=True)
+    tokens = chunks[:, None] * _CHUNK + torch.arange(_CHUNK, device=logits.device)
+    inside = tokens < vocab_size
+    parents, tokens = parents[:, None].expand_as(tokens)[inside], tokens[inside]
+    log_probs = logits[parents, tokens].float() - normaliser[parents]
+    return Candidates(parents, tokens, tokens, log_probs, scores[parents] + log_probs)
+
+
+def _chunk_maxima(logits: Tensor) -> Tensor:
+    """float32 [rows, chunks]: the greatest logit of each _CHUNK neighbouring tokens; the last chunk may be shorter."""
+    whole = logits.shape[1] // _CHUNK * _CHUNK
+    maxima: Tensor = logits[:, :whole].unflatten(1, (-1, _CHUNK)).amax(-1)
+    if whole < logits.shape[1]:
+        maxima = torch.cat([maxima, logits[:, whole:].amax(-1, keepdim=True)], dim=1)
+    return maxima.float()
+
+
+def log_normaliser(logits: Tensor) -> Tensor:
+    """log-sum-exp of each row, float32 [rows]. A few rows at a time, so that a row's passes find it in the cache."""
+    return torch.cat([torch.logsumexp(rows.float(), dim=-1) for rows in logits.split(_ROWS_AT_ONCE)])
 
 
 def _expand_in_trie(
     logits: Tensor, scores: Tensor, nodes: Tensor, level: int, constraint: TrieConstraint, score_space: ScoreSpace
 ) -> Candidates:
     parents, tokens, children, counts = constraint.children(level, nodes)
-    legal_logits = logits[parents, tokens]
+    legal_logits = logits[parents, tokens].float()
     if score_space is ScoreSpace.VOCABULARY:
-        normaliser = torch.logsumexp(logits, dim=-1)
+        normaliser = log_normaliser(logits)
     elif score_space is ScoreSpace.CODEBOOK:
-        normaliser = torch.logsumexp(logits[:, constraint.codebook(level)], dim=-1)
+        normaliser = log_normaliser(logits[:, constraint.codebook(level)])
     else:
         normaliser = segment_logsumexp(legal_logits, parents, counts)
     log_probs = legal_logits - _finite(normaliser)[parents]

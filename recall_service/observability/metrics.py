@@ -38,6 +38,7 @@ PHASES = ("prefill", "decode")
 TIERS = ("local", "redis")
 CACHE_RESULTS = ("hit", "miss", "error", "bypass")
 CACHE_OPERATIONS = ("get", "put")
+PREFIX_RESULTS = ("hit", "miss")
 SHORT_REASONS = ("catalog_exhausted", "beam_too_narrow")
 REJECT_REASONS = ("queue_full", "deadline", "invalid", "not_ready")
 DEADLINE_STAGES = ("queue", "prefill", "decode")
@@ -63,10 +64,13 @@ class _Load(Collector):
         load = self._read()
         yield GaugeMetricFamily("recall_queue_depth", "Requests waiting to be admitted.", load["queue_depth"])
         yield GaugeMetricFamily("recall_inflight_requests", "Requests being searched.", load["inflight_requests"])
-        for name, what in (("beam_rows", "Rows for live beams."), ("context_pages", "Pages of context KV.")):
+        for name, what, states in (
+            ("beam_rows", "Rows for live beams.", ("used", "free")),
+            ("context_pages", "Pages of context KV.", ("used", "cached", "free")),
+        ):
             family = GaugeMetricFamily(f"recall_{name}", what, labels=["state"])
-            family.add_metric(["used"], load[f"{name}_used"])
-            family.add_metric(["free"], load[f"{name}_free"])
+            for state in states:
+                family.add_metric([state], load[f"{name}_{state}"])
             yield family
 
 
@@ -139,6 +143,9 @@ class Metrics:
             histogram("recall_batch_requests", "Requests in a step.", POWERS_OF_TWO, "phase"), PHASES
         )
         self._batch_rows = Children(histogram("recall_batch_rows", "Rows in a step.", POWERS_OF_TWO, "phase"), PHASES)
+        self._prefix_tokens = Children(
+            counter("recall_prefix_tokens_total", "Prompt tokens that were cached or run.", "result"), PREFIX_RESULTS
+        )
 
         # The result cache.
         self._cache_requests = Children(
@@ -221,6 +228,11 @@ class Metrics:
         self._batch_requests(phase).observe(requests)
         self._batch_rows(phase).observe(rows)
 
+    def prefix_tokens(self, *, hit: int, miss: int) -> None:
+        """A prompt was searched."""
+        self._prefix_tokens("hit").inc(hit)
+        self._prefix_tokens("miss").inc(miss)
+
     # What rpc reports: recall_service.rpc.observer.RpcObserver says what each means.
 
     def rpc_started(self, method: str) -> None:
@@ -259,7 +271,7 @@ class Metrics:
     def watch_load(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Call `read` at every scrape, from the scraper's thread, for how busy the engine is.
 
-        It returns queue_depth, inflight_requests, and beam_rows_ and context_pages_ with _used and _free.
+        It returns queue_depth, inflight_requests, beam_rows_used and _free, context_pages_used, _cached and _free.
         """
         self._registry.register(_Load(read))
 

@@ -52,6 +52,9 @@ class Observer(Protocol):
     def step(self, phase: str, *, requests: int, rows: int) -> None:
         """The engine ran one step: phase is prefill or decode."""
 
+    def prefix_tokens(self, *, hit: int, miss: int) -> None:
+        """A prompt was searched: so many of its tokens were in the engine's prefix cache, so many were run."""
+
 
 class NullObserver:
     """Listens to nothing; the default everywhere."""
@@ -77,3 +80,4 @@ class NullObserver:
     def cache_coalesced(self) -> None: ...
     def cache_breaker(self, *, is_open: bool) -> None: ...
     def step(self, phase: str, *, requests: int, rows: int) -> None: ...
+    def prefix_tokens(self, *, hit: int, miss: int) -> None: ...

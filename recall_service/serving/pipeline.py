@@ -103,6 +103,8 @@ class Pipeline:
             ),
             progress.set,
         )
+        num_cached = result.cached_prompt_tokens
+        self._observer.prefix_tokens(hit=num_cached, miss=len(prompt) - num_cached)
         started = time.perf_counter()
         answer = _to_answer(query, live, result, num_unknown)
         self._observer.stage("map", time.perf_counter() - started)

@@ -70,7 +70,8 @@ class Registry:
             "inflight_requests": sum(engine.num_running for engine in engines),
             "beam_rows_used": sum(engine.num_rows for engine in engines),
             "beam_rows_free": sum(engine.limits.max_rows - engine.num_rows for engine in engines),
-            "context_pages_used": sum(engine.pages.num_pages - engine.pages.num_free for engine in engines),
+            "context_pages_used": sum(engine.prefixes.num_used for engine in engines),
+            "context_pages_cached": sum(engine.prefixes.num_cached for engine in engines),
             "context_pages_free": sum(engine.pages.num_free for engine in engines),
         }
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from recall_service.engine.engine import BeamEngine
+from recall_service.engine.generation import Generation
 from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import RecallError
@@ -17,9 +18,13 @@ SPACES = tuple(ScoreSpace)
 SMALL = EngineLimits(max_rows=512, max_steps=5, max_waiting=64, context_pages=64, page_len=4, max_prompt_tokens=64)
 
 
-def ask(catalogue: Catalogue | None, prompt: Sequence[int] = (1, 2, 3), **fields: Any) -> BeamRequest:
-    """A request over a catalogue, or a free search."""
+def ask(
+    catalogue: Catalogue | None, prompt: Sequence[int] = (1, 2, 3), *, num_steps: int | None = None, **fields: Any
+) -> BeamRequest:
+    """A request over a catalogue, or a free search: `num_steps` asks for paths of so many tokens, scored by sum."""
     fields.setdefault("beam_width", 8)
+    if num_steps is not None:
+        fields["generation"] = Generation(max_new_tokens=num_steps, length_penalty=0.0)
     constraint = None if catalogue is None else catalogue.constraint
     return BeamRequest(prompt=np.array(prompt, np.int64), constraint=constraint, **fields)
 
@@ -35,9 +40,9 @@ def drain(engine: BeamEngine) -> dict[int, BeamResult | RecallError]:
 def assert_all_free(engine: BeamEngine) -> None:
     """Every slot, page and row is back, and nobody waits."""
     assert engine.slots.num_used == 0
-    assert engine.pages.num_free == engine.pages.num_pages
+    assert engine.prefixes.num_used == 0
     assert engine.num_rows == engine.num_running == engine.num_waiting == 0
-    assert engine._scheduler.reserved_rows == 0
+    assert engine._scheduler.reserved_rows == engine._scheduler.reserved_slots == 0
 
 
 def oracle(decoder: PathDecoder, request: BeamRequest, catalogue: Catalogue) -> Search:
@@ -55,7 +60,7 @@ def oracle(decoder: PathDecoder, request: BeamRequest, catalogue: Catalogue) -> 
 
 def assert_bitwise_equal(left: BeamResult, right: BeamResult) -> None:
     """Every array and the certificate; not the timings."""
-    for name in ("tokens", "scores", "log_probs", "ranks", "leaves"):
+    for name in ("tokens", "lengths", "scores", "log_probs", "ranks", "leaves"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
     assert (left.bound, left.proven_count) == (right.bound, right.proven_count)
     assert left.rows_forwarded == right.rows_forwarded

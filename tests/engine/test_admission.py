@@ -15,6 +15,7 @@ from tests.oracles.tries import Catalogue
 
 VOCAB = 24
 CATALOGUE = Catalogue.random(np.random.default_rng(2), (5, 5, 5), 90, VOCAB)
+DEEP = Catalogue({(0, 0, 0, 0)}, [np.arange(2)] * 4)
 TIGHT = EngineLimits(max_rows=8, max_steps=3, max_waiting=64, context_pages=4, page_len=4, max_prompt_tokens=16)
 
 
@@ -42,8 +43,18 @@ def test_prompts_of_every_length_around_a_page_are_served(prompt_len: int) -> No
         pytest.param({"prompt": [-1]}, "prompt: holds a token id outside 0 to 23", id="negative token"),
         pytest.param({"beam_width": 0}, "beam_width: 0; give 1 to 8", id="no beam"),
         pytest.param({"beam_width": 9}, "beam_width: 9; give 1 to 8", id="too wide"),
-        pytest.param({"catalogue": None}, "num_steps: 0; give 1 to 3", id="no steps"),
-        pytest.param({"catalogue": None, "num_steps": 4}, "num_steps: 4; give 1 to 3", id="too many steps"),
+        pytest.param(
+            {"catalogue": None, "num_steps": 0},
+            "generation.max_new_tokens: paths of 0 tokens; give 1 to 3",
+            id="no steps",
+        ),
+        pytest.param(
+            {"catalogue": None, "num_steps": 4},
+            "generation.max_new_tokens: paths of 4 tokens; give 1 to 3",
+            id="too many steps",
+        ),
+        pytest.param({"catalogue": DEEP}, "constraint: paths of 4 tokens; give 1 to 3", id="too many levels"),
+        pytest.param({"num_steps": 2}, "generation: both of it and constraint given; give one", id="two searches"),
     ],
 )
 def test_what_could_never_run_is_refused_when_it_is_submitted(change: dict, message: str) -> None:
@@ -58,7 +69,7 @@ def test_what_could_never_run_is_refused_when_it_is_submitted(change: dict, mess
 def test_all_limits_are_named_at_once() -> None:
     with pytest.raises(InvalidRequest) as refused:
         make_engine().submit(ask(None, [], beam_width=0))
-    assert [violation.field for violation in refused.value.violations] == ["prompt", "beam_width", "num_steps"]
+    assert [violation.field for violation in refused.value.violations] == ["prompt", "beam_width", "generation"]
 
 
 def test_what_the_model_and_the_limits_refuse_is_named_together() -> None:
@@ -96,6 +107,34 @@ def test_as_many_run_at_once_as_rows_and_pages_reach(width: int, prompt_len: int
     assert (engine.num_running, engine.num_waiting) == (at_once, 5 - at_once)
     outcomes = drain(engine)
     assert all(isinstance(outcomes[request_id], BeamResult) for request_id in ids)
+
+
+LONG = EngineLimits(max_rows=64, max_steps=64, max_slots=600, context_pages=16, page_len=4, max_prompt_tokens=16)
+
+
+def test_long_paths_take_their_share_of_slots_and_short_ones_theirs() -> None:
+    """P20: 8 beams of 64 tokens hold 504 of 600 slots, so that 16 of 3 levels run beside them, and no second 8 do."""
+    engine = make_engine(LONG)
+    ids = [
+        engine.submit(ask(None, num_steps=64, beam_width=8)),
+        engine.submit(ask(CATALOGUE, beam_width=16)),
+        engine.submit(ask(None, num_steps=64, beam_width=8)),
+    ]
+    engine.step()
+    assert (engine.num_running, engine._scheduler.reserved_slots) == (2, 504 + 32)
+    outcomes = drain(engine)
+    assert [outcomes[request_id].tokens.shape for request_id in ids] == [(8, 64), (16, 3), (8, 64)]
+    assert_all_free(engine)
+
+
+def test_paths_that_the_slots_could_never_hold_are_refused() -> None:
+    engine = make_engine(LONG)
+    assert engine.slots.num_slots == 600
+    with pytest.raises(InvalidRequest) as refused:
+        engine.submit(ask(None, num_steps=64, beam_width=10))
+    message = "beam_width: 10 beams of 64 tokens take 630 slots; the engine has 600: ask for less"
+    assert str(refused.value) == message
+    assert engine.submit(ask(None, num_steps=61, beam_width=10))
 
 
 def test_nobody_overtakes_a_wide_request_that_waits() -> None:

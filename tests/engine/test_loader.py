@@ -21,7 +21,6 @@ from tests.oracles.compare import PER_TOKEN
 from tests.oracles.teacher_forcing import next_token_logits
 
 PROMPT = [8, 2, 51, 33]
-BF16_BOUND = 0.04  # of a logit: one rounding of bf16 at 8, where logits spread by 2.6; none was seen to differ
 
 
 def answer(decoder: Decoder) -> BeamResult:
@@ -83,15 +82,27 @@ def test_configs_written_before_transformers_5_mean_the_same(
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
-def test_bf16_checkpoints_stay_near_transformers_in_bf16(family: str, tmp_path: Path) -> None:
-    head_dim = None if family == "qwen2" else 12
-    model = make_model(family, head_dim=head_dim).to(torch.bfloat16)
-    decoder = load_decoder(write_checkpoint(model, tmp_path))
-    assert decoder.dtype == torch.bfloat16
-    result = BeamEngine(decoder, SMALL).search([ask(None, PROMPT, beam_width=64, num_steps=1)])[0]
-    ours = torch.from_numpy(result.scores)[np.argsort(result.tokens[:, 0])]
-    theirs = torch.tensor(next_token_logits(model, PROMPT)([()])[0]).log_softmax(0)
-    assert float((ours - theirs).abs().max()) < BF16_BOUND
+def test_bf16_is_as_near_the_truth_as_transformers_in_bf16(family: str, tmp_path: Path) -> None:
+    """Two bf16 forwards round differently wherever their operations are ordered differently (transformers' own two
+    attentions differ by 0.1 here); what can be asked is that ours is no farther from the same weights in fp32."""
+    ours, theirs = 0.0, 0.0
+    for seed in range(8):
+        head_dim = None if family == "qwen2" else 12
+        model = make_model(family, seed=seed, head_dim=head_dim).to(torch.bfloat16)
+        directory = write_checkpoint(model, tmp_path / str(seed))
+        decoder = load_decoder(directory)
+        assert decoder.dtype == torch.bfloat16
+        truth = all_log_probs(load_decoder(directory, dtype="float32"))
+        ours += float((all_log_probs(decoder) - truth).abs().max())
+        logits = torch.tensor(next_token_logits(model, PROMPT)([()])[0])
+        theirs += float((logits.log_softmax(0) - truth).abs().max())
+    assert 0 < ours < 1.25 * theirs
+
+
+def all_log_probs(decoder: Decoder) -> torch.Tensor:
+    """float32 [64]: log-probabilities of all tokens after PROMPT."""
+    (result,) = BeamEngine(decoder, SMALL).search([ask(None, PROMPT, beam_width=64, num_steps=1)])
+    return torch.from_numpy(result.scores)[np.argsort(result.tokens[:, 0])]
 
 
 def test_the_stored_dtype_is_taken_where_the_config_names_none(tiny_checkpoint: Path, tmp_path: Path) -> None:

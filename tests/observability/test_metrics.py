@@ -23,7 +23,8 @@ LOAD = {
     "beam_rows_used": 500,
     "beam_rows_free": 1548,
     "context_pages_used": 7,
-    "context_pages_free": 505,
+    "context_pages_cached": 11,
+    "context_pages_free": 494,
 }
 
 
@@ -103,6 +104,7 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     metrics.failed("mail", 0.5)
     metrics.short("beam_too_narrow")
     metrics.step("decode", requests=2, rows=150)
+    metrics.prefix_tokens(hit=64, miss=10)
     metrics.cache_breaker(is_open=True)
     requests = {
         (s.labels["scene"], s.labels["outcome"]): s.value
@@ -120,6 +122,8 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     assert value(registry, "recall_short_answers_total", reason="beam_too_narrow") == 1
     assert value(registry, "recall_steps_total", phase="decode") == 1
     assert value(registry, "recall_batch_rows_sum", phase="decode") == 150
+    assert value(registry, "recall_prefix_tokens_total", result="hit") == 64
+    assert value(registry, "recall_prefix_tokens_total", result="miss") == 10
     assert value(registry, "recall_cache_breaker_open") == 1
 
 
@@ -170,7 +174,8 @@ def test_load_is_read_at_every_scrape(registry: CollectorRegistry, metrics: Metr
     assert value(registry, "recall_queue_depth") == 3
     assert value(registry, "recall_inflight_requests") == 2
     assert value(registry, "recall_beam_rows", state="free") == 1548
-    assert value(registry, "recall_context_pages", state="used") == 7
+    for state, pages in (("used", 7), ("cached", 11), ("free", 494)):
+        assert value(registry, "recall_context_pages", state=state) == pages
     load["queue_depth"] = 4
     assert value(registry, "recall_queue_depth") == 4
 

@@ -52,16 +52,22 @@ class PathDecoder:
         self.path_logits = path_logits
         self._paths: list[Path] = []
 
-    def hidden(self, tokens: Tensor, positions: Tensor, attention: PromptAttention | BeamAttention) -> Tensor:
-        """float32 [n, 1]: the number of each row's path."""
+    def hidden(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attention: PromptAttention | BeamAttention,
+        wanted: Tensor | None = None,
+    ) -> Tensor:
+        """float32 [n or wanted, 1]: the number of each row's path."""
         self._paths = [()] * len(tokens)
         for span in attention.spans:
             own = tokens[span.rows].float()[:, None, None].expand(-1, 1, 2)  # [n, kv_heads, head_dim]
             rows = range(len(tokens))[span.rows]
             if isinstance(attention, PromptAttention):
-                attention.context.write(0, span.places, own, own)
+                attention.context.write(0, span.places[span.prefix_len :], own, own)
                 prompt = _token_ids(attention.context.read(0, span.places)[0])
-                paths = [prompt[: index + 1] for index in range(len(prompt))]
+                paths = [prompt[: index + 1] for index in range(span.prefix_len, len(prompt))]
             else:
                 attention.slots.write(0, span.ancestors[:, -1], own, own)
                 prompt = _token_ids(attention.context.read(0, span.places)[0])
@@ -69,7 +75,8 @@ class PathDecoder:
             for row, path in zip(rows, paths, strict=True):
                 assert int(positions[row]) == len(path) - 1
                 self._paths[row] = path
-        return torch.arange(len(tokens), dtype=torch.float32)[:, None]
+        numbers = torch.arange(len(tokens), dtype=torch.float32)[:, None]
+        return numbers if wanted is None else numbers[wanted]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [n, vocab_size]."""

@@ -21,6 +21,7 @@ def beams(*leaves: int, proven: int = 0, bound: float = -1.0) -> BeamResult:
     count = len(leaves)
     return BeamResult(
         tokens=np.zeros((count, 2), np.int64),
+        lengths=np.full(count, 2, np.int64),
         scores=-np.arange(count, dtype=np.float32),
         log_probs=np.zeros((count, 2), np.float32),
         ranks=None,
@@ -28,6 +29,8 @@ def beams(*leaves: int, proven: int = 0, bound: float = -1.0) -> BeamResult:
         bound=bound,
         proven_count=proven,
         rows_forwarded=1,
+        rows_skipped=0,
+        cached_prompt_tokens=0,
         queue_seconds=0.0,
         prefill_seconds=0.0,
         decode_seconds=0.0,

@@ -271,6 +271,17 @@ async def test_what_an_observer_hears_of_an_answer(served: Served) -> None:
     assert heard.verdicts == [("answered", "feed", "cached", 10, answer.proven_count, 12, 0)]
 
 
+async def test_an_observer_hears_how_much_of_a_prompt_was_cached(served: Served) -> None:
+    """A page is 8 tokens, a prompt one token and three an item: of the grown history, two items are run."""
+    await served.recall()
+    grown = await served.recall((*HISTORY, "item-005"))
+    assert served.observer.of("prefix_tokens") == [("prefix_tokens", 0, 10), ("prefix_tokens", 8, 5)]
+    await served.recall()  # from the result cache: no prompt is searched
+    assert len(served.observer.of("prefix_tokens")) == 2
+    afresh = await served.recall((*HISTORY, "item-005"), cache_mode=CacheMode.BYPASS)
+    assert afresh.item_ids == grown.item_ids
+
+
 @pytest.mark.parametrize(
     ("beam_width", "num_items", "reason", "found"),
     [(64, 64, ShortReason.CATALOG_EXHAUSTED, 50), (1, 20, ShortReason.BEAM_TOO_NARROW, None)],

@@ -22,8 +22,7 @@ class LayerWeights:
     attention_norm: Tensor
     qkv: Tensor
     qkv_bias: Tensor | None
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    head_norm: Tensor | None  # [heads + kv_heads, head_dim]: queries and keys are normed and rotated together
     out: Tensor
     out_bias: Tensor | None
     mlp_norm: Tensor
@@ -47,7 +46,10 @@ class Attention(Protocol):
     """Keeps the keys and values of the rows, and lets the rows attend."""
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Queries [n, heads, head_dim], keys and values [n, kv_heads, head_dim] -> [n, heads, head_dim]."""
+        """Queries [m, heads, head_dim], keys and values [n, kv_heads, head_dim] -> [m, heads, head_dim].
+
+        m is n, or in the last layer the number of rows that `Decoder.hidden` was asked for.
+        """
 
 
 class Decoder:
@@ -69,30 +71,44 @@ class Decoder:
         """Where the weights lie."""
         return self._weights.embedding.device
 
-    def hidden(self, tokens: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        """Token ids and their positions, int64 [n] each -> states [n, hidden_size] before the final norm."""
+    def hidden(self, tokens: Tensor, positions: Tensor, attention: Attention, wanted: Tensor | None = None) -> Tensor:
+        """Token ids and their positions, int64 [n] each -> states [n, hidden_size] before the final norm.
+
+        wanted: int64 [m], the rows whose states are asked for, [m, hidden_size]; the last layer then does for the
+        others only what their keys and values need.
+        """
         states = functional.embedding(tokens, self._weights.embedding)
         cosines, sines = self._cosines[positions], self._sines[positions]
+        last = len(self._weights.layers) - 1
         for index, layer in enumerate(self._weights.layers):
-            states = states + self._attention(index, layer, states, cosines, sines, attention)
+            rows = wanted if index == last else None
+            attended = self._attention(index, layer, states, cosines, sines, attention, rows)
+            states = (states if rows is None else states[rows]) + attended
             states = states + self._mlp(layer, states)
         return states
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states [n, hidden_size] -> float32 logits [n, vocab_size]."""
-        return functional.linear(self._norm(hidden, self._weights.final_norm), self._weights.head).float()
+        """Hidden states [n, hidden_size] -> logits [n, vocab_size], in the model's dtype."""
+        return functional.linear(self._norm(hidden, self._weights.final_norm), self._weights.head)
 
     def _attention(
-        self, index: int, layer: LayerWeights, states: Tensor, cosines: Tensor, sines: Tensor, attention: Attention
+        self,
+        index: int,
+        layer: LayerWeights,
+        states: Tensor,
+        cosines: Tensor,
+        sines: Tensor,
+        attention: Attention,
+        wanted: Tensor | None,
     ) -> Tensor:
         config = self.config
         qkv = functional.linear(self._norm(states, layer.attention_norm), layer.qkv, layer.qkv_bias)
         heads = qkv.unflatten(-1, (-1, config.head_dim))  # [n, heads + 2 kv_heads, head_dim]
-        queries, keys, values = heads.split((config.num_heads, config.num_kv_heads, config.num_kv_heads), dim=1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            queries, keys = self._norm(queries, layer.query_norm), self._norm(keys, layer.key_norm)
-        queries, keys = rotate(queries, cosines, sines), rotate(keys, cosines, sines)
-        attended = attention.attend(index, queries, keys, values)
+        turning, values = heads.split((config.num_heads + config.num_kv_heads, config.num_kv_heads), dim=1)
+        if layer.head_norm is not None:
+            turning = self._norm(turning, layer.head_norm)
+        queries, keys = rotate(turning, cosines, sines).split((config.num_heads, config.num_kv_heads), dim=1)
+        attended = attention.attend(index, queries if wanted is None else queries[wanted], keys, values)
         return functional.linear(attended.flatten(1), layer.out, layer.out_bias)
 
     def _mlp(self, layer: LayerWeights, states: Tensor) -> Tensor:
@@ -102,5 +118,5 @@ class Decoder:
     def _norm(self, states: Tensor, weight: Tensor) -> Tensor:
         """Root-mean-square norm in fp32, rounded before the weight is applied, as these models were trained."""
         wide = states.float()
-        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config.norm_eps)
+        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)
         return weight * scaled.to(states.dtype)

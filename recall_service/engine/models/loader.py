@@ -76,8 +76,7 @@ class _Reader:
             attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", config.hidden_size),
             qkv=self._matrix(qkv, config.hidden_size),
             qkv_bias=self._bias(qkv, present=config.qkv_bias),
-            query_norm=self._tensor(f"{prefix}.self_attn.q_norm.weight", config.head_dim) if config.qk_norm else None,
-            key_norm=self._tensor(f"{prefix}.self_attn.k_norm.weight", config.head_dim) if config.qk_norm else None,
+            head_norm=self._head_norm(f"{prefix}.self_attn") if config.qk_norm else None,
             out=self._matrix(out, query_size),
             out_bias=self._bias(out, present=config.out_bias),
             mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden_size),
@@ -86,6 +85,13 @@ class _Reader:
             down=self._matrix(down, config.mlp_size),
             down_bias=self._bias(down, present=config.mlp_bias),
         )
+
+    def _head_norm(self, prefix: str) -> Tensor:
+        """The norm of every query head, then of every key head."""
+        config = self._config
+        query_norm = self._tensor(f"{prefix}.q_norm.weight", config.head_dim)
+        key_norm = self._tensor(f"{prefix}.k_norm.weight", config.head_dim)
+        return torch.cat([query_norm.expand(config.num_heads, -1), key_norm.expand(config.num_kv_heads, -1)])
 
     def _matrix(self, parts: list[tuple[str, int]], input_size: int) -> Tensor:
         """Several linear layers of one input as one matrix [sum of outputs, input]."""

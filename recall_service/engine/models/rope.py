@@ -76,4 +76,9 @@ def rotation_table(rope: RopeScaling, head_dim: int, num_positions: int, dtype: 
 def rotate(vectors: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotate `[n, heads, head_dim]` by per-row tables `[n, 1, head_dim]`."""
     first, second = vectors.chunk(2, dim=-1)
-    return vectors * cosines + torch.cat([-second, first], dim=-1) * sines
+    rotated = vectors * cosines
+    rotated_first, rotated_second = rotated.chunk(2, dim=-1)
+    sines = sines[..., : first.shape[-1]]  # both halves of the table are the same
+    rotated_first.addcmul_(second, sines, value=-1)
+    rotated_second.addcmul_(first, sines)
+    return rotated
