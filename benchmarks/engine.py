@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-
+from benchmarks.arguments import numbers
 from benchmarks.engine_tables import print_cells, print_products, print_short, print_switches
 from benchmarks.floor import Floor, FloorWeights, Timed, parts_of
 from benchmarks.memory import MemoryBudget, peak_bytes
 from benchmarks.report import commit, hardware, print_json_line
 from benchmarks.searches import CONSTRAINED, FREE, MODES, Cell, Searches, SearchTimes, timed_search
-from benchmarks.switches import Switch, engine_switches
+from benchmarks.switches import LOADING, Switch, engine_switches
 from benchmarks.workload import (
     NEW_TOKENS,
     QWEN3_600M,
@@ -89,12 +87,13 @@ def measure_grid(grid: Grid, searches: Searches) -> tuple[list[dict[str, Any]], 
     weights = FloorWeights(searches.decoder.config, searches.decoder.dtype)
     results, products = [], {}
     cells = [Cell(prompt, width, NEW_TOKENS) for prompt in grid.prompts for width in grid.widths]
-    for cell in track(cells, description="searching", console=Console(stderr=True)):
+    for cell in cells:
         times, floors = measure_cell(searches, weights, cell, grid.modes, grid.repeats)
         for mode in grid.modes:
             peak = peak_bytes(grid.checkpoint, grid.catalog, cell, mode, grid.dtype, is_tiny=grid.workload is TINY)
             floor = floors[_median(times[mode]).decode_rows]
             results.append(cell_result(searches, cell, mode, times, floor, peak))
+            say(f"prompt {cell.prompt} W {cell.width} {mode}: {results[-1]['seconds']:.3f} s")
             products |= {(entry.product, cell.prompt): product_result(entry, cell) for entry in floor}
     return results, list(products.values())
 
@@ -157,26 +156,24 @@ def product_result(entry: Timed, cell: Cell) -> dict[str, Any]:
 
 
 def measure_switches(grid: Grid, searches: Searches) -> list[dict[str, Any]]:
-    """Each switch of the engine both ways in turns, for every width of the shortest prompt."""
+    """Each switch of the engine both ways in turns, for the widest beam and the shortest prompt of the grid."""
+    cell = Cell(min(grid.prompts), max(grid.widths), NEW_TOKENS)
     results = []
     for switch in engine_switches():
-        flipped = _flip(switch, grid, searches)
-        for width in grid.widths:
-            cell = Cell(min(grid.prompts), width, NEW_TOKENS)
-            for mode in grid.modes:
-                seconds = _alternately(
-                    {switch.default: searches, not switch.default: flipped}, cell, mode, grid.repeats
-                )
-                cell_fields = {"prompt": cell.prompt, "width": width, "mode": mode}
-                on_off = {"on_seconds": seconds[True], "off_seconds": seconds[False]}
-                results.append({"switch": switch.name, "default": switch.default} | cell_fields | on_off)
+        ways = {switch.default: searches, not switch.default: _flip(switch, grid, searches)}
+        for mode in grid.modes:
+            seconds = _alternately(ways, cell, mode, grid.repeats)
+            cell_fields = {"prompt": cell.prompt, "width": cell.width, "mode": mode}
+            on_off = {"on_seconds": seconds[True], "off_seconds": seconds[False]}
+            results.append({"switch": switch.name, "default": switch.default} | cell_fields | on_off)
+            say(f"{switch.name}, {mode}: {seconds[True]:.3f} s on, {seconds[False]:.3f} s off")
     return results
 
 
 def measure_short(grid: Grid, searches: Searches) -> list[dict[str, Any]]:
     """Free searches one after another; a query per second is one prompt answered in one second."""
     results = []
-    for width in track(grid.widths, description="searching", console=Console(stderr=True)):
+    for width in grid.widths:
         seconds = []
         for repeat in range(grid.repeats + 1):
             for prompt in SHORT_PROMPTS:
@@ -184,12 +181,18 @@ def measure_short(grid: Grid, searches: Searches) -> list[dict[str, Any]]:
                 search = timed_search(searches.engine_for(cell), searches.request(cell, FREE, seed=repeat))
                 seconds += [search.seconds] if repeat else []
         results.append({"width": width, "queries": len(seconds), "queries_per_second": len(seconds) / sum(seconds)})
+        say(f"W {width}: {results[-1]['queries_per_second']:.2f} queries per second")
     return results
 
 
+def say(progress: str) -> None:
+    """A line for whoever waits."""
+    print(progress, file=sys.stderr, flush=True)
+
+
 def _flip(switch: Switch, grid: Grid, searches: Searches) -> Searches:
-    if not switch.of_loading:
-        return replace(searches, limits=switch.flipped)
+    if switch.of != LOADING:
+        return replace(searches, **{switch.of: switch.flipped})
     return Searches.load(grid.workload, grid.checkpoint, grid.catalog, dtype=grid.dtype, **switch.flipped)
 
 
@@ -234,8 +237,8 @@ def _grid(given: argparse.Namespace) -> Grid:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
-    parser.add_argument("--prompts", type=_numbers, default=PROMPTS, help="lengths in tokens, by comma")
-    parser.add_argument("--widths", type=_numbers, default=WIDTHS, help="beam widths, by comma")
+    parser.add_argument("--prompts", type=numbers, default=PROMPTS, help="lengths in tokens, by comma")
+    parser.add_argument("--widths", type=numbers, default=WIDTHS, help="beam widths, by comma")
     parser.add_argument("--modes", type=_modes, default=MODES, help="free, constrained, or both by comma")
     parser.add_argument("--checkpoint", type=Path, help="where the checkpoint is, or is to be written")
     parser.add_argument("--repeats", type=int, default=3, help="searches of each cell after its warm-up")
@@ -243,10 +246,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--short", action="store_true", help="16 to 64 prompt tokens, 10 new ones: queries per second")
     parser.add_argument("--tiny", action="store_true", help="a toy checkpoint and catalogue, to try the benchmark out")
     return parser
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
 
 
 def _modes(text: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def print_cells(results: Sequence[dict[str, Any]]) -> None:
             f"{result['budget_bytes'] / MIB:.0f}",
             "" if result["excess_percent"] is None else f"{result['excess_percent']:.0f}%",
         )
-    _console().print(table)
+    wide_console().print(table)
 
 
 def print_products(products: Sequence[dict[str, Any]]) -> None:
@@ -38,7 +38,7 @@ def print_products(products: Sequence[dict[str, Any]]) -> None:
             *(str(entry[name]) for name in ("prompt", "stage", "matrix", "rows", "layers")),
             "  ".join(f"{way} {seconds * 1000:.2f}" for way, seconds in ways),
         )
-    _console().print(table)
+    wide_console().print(table)
 
 
 def print_switches(switches: Sequence[dict[str, Any]]) -> None:
@@ -52,7 +52,7 @@ def print_switches(switches: Sequence[dict[str, Any]]) -> None:
             f"{entry['off_seconds'] / entry['on_seconds']:.2f}",
         )
     if switches:
-        _console().print(table)
+        wide_console().print(table)
 
 
 def print_short(results: Sequence[dict[str, Any]]) -> None:
@@ -60,10 +60,10 @@ def print_short(results: Sequence[dict[str, Any]]) -> None:
     table = _table("short prompts, 10 new tokens", "W", "queries", "queries per second")
     for result in results:
         table.add_row(str(result["width"]), str(result["queries"]), f"{result['queries_per_second']:.2f}")
-    _console().print(table)
+    wide_console().print(table)
 
 
-def _console() -> Console:
+def wide_console() -> Console:
     """As wide as the terminal; in a pipe, as wide as the tables."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH_IN_PIPE)

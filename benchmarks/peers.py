@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arguments import numbers
+from benchmarks.engine_tables import wide_console
 from benchmarks.peer_process import PeerAnswer, PeerProcess
 from benchmarks.peer_recipes import PEERS, Peer, PeerUnavailable, install
 from benchmarks.report import commit, hardware, print_json_line
@@ -76,3 +77,91 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
     )
     return 1 if any(not result["scores_agree"] for result in results) else 0
+
+
+def run_peer(
+    peer: Peer, searches: Searches, checkpoint: Path, work: Path, rounds: Sequence[Round]
+) -> list[dict[str, Any]]:
+    """Every round this peer can be waited for. Raises PeerUnavailable when it cannot be had or will not answer."""
+    print(f"{peer.name}: installing, unless it is there", file=sys.stderr)
+    python = install(peer, work)
+    results = []
+    with PeerProcess(peer, python, checkpoint, work) as process:
+        for each in rounds:
+            if each.width > peer.max_width:
+                print(f"{peer.name}: W = {each.width} left out, it would take too long", file=sys.stderr)
+                continue
+            results.append({"peer": peer.name} | run_round(process, searches, each, peer.max_repeats))
+            print(f"{peer.name}: W = {each.width}, ratio {results[-1]['ratio']:.2f}", file=sys.stderr)
+    return results
+
+
+def run_round(process: PeerProcess, searches: Searches, asked: Round, max_repeats: int | None) -> dict[str, Any]:
+    """Peer and ours in turns on the same prompts, after a warm-up of each."""
+    repeats = min(asked.repeats, max_repeats or asked.repeats)
+    theirs: list[PeerAnswer] = []
+    ours: list[SearchTimes] = []
+    for repeat in range(repeats + 1):  # the first is the warm-up
+        for prompt_len in asked.prompts:
+            cell = Cell(prompt_len, asked.width, asked.new_tokens)
+            request = searches.request(cell, FREE, seed=repeat)
+            answer = process.ask(request.prompt.tolist(), asked.width, asked.new_tokens)
+            search = timed_search(searches.engine_for(cell), request)
+            if repeat:
+                theirs.append(answer)
+                ours.append(search)
+    seconds, ours_seconds = (statistics.median(each.seconds for each in side) for side in (theirs, ours))
+    difference = max(abs(their.top_score - our.top_score) for their, our in zip(theirs, ours, strict=True))
+    return {
+        "width": asked.width,
+        "prompt": asked.prompts[0] if len(asked.prompts) == 1 else list(asked.prompts),
+        "seconds": seconds,
+        "ours_seconds": ours_seconds,
+        "ratio": seconds / ours_seconds,
+        "queries_per_second": len(theirs) / sum(each.seconds for each in theirs),
+        "ours_queries_per_second": len(ours) / sum(each.seconds for each in ours),
+        "score_difference": difference,
+        "scores_agree": difference <= SCORE_TOLERANCE * asked.new_tokens,
+    }
+
+
+def print_table(results: Sequence[dict[str, Any]]) -> None:
+    """For people, on stdout."""
+    table = Table(title="peers and ours: seconds of a search, and theirs over ours")
+    for heading in ("peer", "W", "prompt", "theirs", "ours", "ratio", "their QPS", "our QPS", "score difference"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        table.add_row(
+            *(str(result[name]) for name in ("peer", "width", "prompt")),
+            *(f"{result[name]:.3f}" for name in ("seconds", "ours_seconds")),
+            *(f"{result[name]:.2f}" for name in ("ratio", "queries_per_second", "ours_queries_per_second")),
+            f"{result['score_difference']:.4f}",
+        )
+    wide_console().print(table)
+
+
+def _new_tokens(given: argparse.Namespace) -> int:
+    return SHORT_NEW_TOKENS if given.short else NEW_TOKENS
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--peers", type=_names, default=tuple(PEERS), help="by comma: " + ", ".join(PEERS))
+    parser.add_argument("--widths", type=numbers, default=WIDTHS, help="beam widths, by comma")
+    parser.add_argument("--prompt", type=int, default=256, help="its length in tokens")
+    parser.add_argument("--work", type=Path, help="where environments and converted models are kept")
+    parser.add_argument("--checkpoint", type=Path, help="where the checkpoint is, or is to be written")
+    parser.add_argument("--short", action="store_true", help="16 to 64 prompt tokens, 10 new ones: queries per second")
+    parser.add_argument("--tiny", action="store_true", help="a toy checkpoint, to try the benchmark out")
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := set(names) - set(PEERS):
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r}; known are {', '.join(PEERS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a prefix that was run before saves: prefill of prompts that share their beginning with an earlier one, or do not.
+"""What a prefix that was run before saves: prefill of prompts that begin as an earlier one did, or as none did.
 
 Each round runs a prompt of its own, and then one that shares its beginning and goes on differently, in the same engine
 on a Qwen3-0.6B-shaped checkpoint of random weights. One round warms up; medians of the others are reported. Only whole
@@ -32,7 +32,7 @@ REQUIRED_RATIO = 5.0  # where 90 % of 512 tokens are shared
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every page length; the last line of stdout is the JSON."""
     given = _parser().parse_args(arguments)
-    workload, name = (TINY, "tiny") if given.tiny else (QWEN3_600M, "qwen3-0.6b")
+    workload, name = (TINY, "tiny") if given.tiny else (QWEN3_600M, "qwen3-600m")
     checkpoint = prepare_checkpoint(workload, given.checkpoint or cache_directory() / name)
     decoder = load_decoder(checkpoint)
     results = [

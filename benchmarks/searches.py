@@ -40,11 +40,12 @@ class SearchTimes(NamedTuple):
 
 @dataclass(slots=True)
 class Searches:
-    """What every cell shares. limits: fields of EngineLimits other than its sizes."""
+    """What every cell shares. engine: fields of BeamEngine; limits: fields of EngineLimits other than its sizes."""
 
     workload: Workload
     decoder: Decoder
     constraint: TrieConstraint | None
+    engine: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -59,15 +60,13 @@ class Searches:
     def engine_for(self, cell: Cell) -> BeamEngine:
         """An engine with room for one search of this cell, and no more."""
         page_len = EngineLimits().page_len
-        return BeamEngine(
-            self.decoder,
-            EngineLimits(
-                max_rows=cell.width,
-                max_steps=cell.new_tokens,
-                context_pages=-(-cell.prompt // page_len),
-                **self.limits,
-            ),
+        limits = EngineLimits(
+            max_rows=cell.width,
+            max_steps=cell.new_tokens,
+            context_pages=-(-cell.prompt // page_len),
+            **self.limits,
         )
+        return BeamEngine(self.decoder, limits, **self.engine)
 
     def request(self, cell: Cell, mode: str, seed: int) -> BeamRequest:
         """A prompt of its own for every seed, so that nothing remembered can help."""

@@ -4,16 +4,19 @@ import inspect
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from recall_service.engine.engine import BeamEngine
 from recall_service.engine.models.loader import load_decoder
 from recall_service.engine.scheduler import EngineLimits
 
+ENGINE, LIMITS, LOADING = "engine", "limits", "loading"
+
 
 class Switch(NamedTuple):
-    """A yes-or-no setting of the engine or of loading, and what it is unless told otherwise."""
+    """A yes-or-no setting of the engine, of its limits or of loading, and what it is unless told otherwise."""
 
+    of: str
     name: str
     default: bool
-    of_loading: bool
 
     @property
     def flipped(self) -> dict[str, Any]:
@@ -22,7 +25,8 @@ class Switch(NamedTuple):
 
 
 def engine_switches() -> list[Switch]:
-    """Every boolean field of EngineLimits and every boolean argument of load_decoder."""
-    of_engine = [(limit.name, limit.default, False) for limit in fields(EngineLimits)]
-    of_loading = [(name, given.default, True) for name, given in inspect.signature(load_decoder).parameters.items()]
-    return [Switch(*named) for named in (*of_engine, *of_loading) if isinstance(named[1], bool)]
+    """Every boolean field of BeamEngine and EngineLimits, and every boolean argument of load_decoder."""
+    of_engine = [(ENGINE, setting.name, setting.default) for setting in fields(BeamEngine) if setting.init]
+    of_limits = [(LIMITS, setting.name, setting.default) for setting in fields(EngineLimits)]
+    of_loading = [(LOADING, name, given.default) for name, given in inspect.signature(load_decoder).parameters.items()]
+    return [Switch(*found) for found in (*of_engine, *of_limits, *of_loading) if isinstance(found[2], bool)]

@@ -61,6 +61,7 @@ def query(
     target: Annotated[str, typer.Option(help="Server to ask, as host:port.")] = "127.0.0.1:50051",
     num_items: Annotated[int, typer.Option(help="How many items; 0 is the bundle's default.")] = 0,
     beam_width: Annotated[int, typer.Option(help="Beam width; 0 is the bundle's default.")] = 0,
+    proven: Annotated[bool, typer.Option("--proven", help="Search on until the items are proven.")] = False,
     bundle: Annotated[str, typer.Option(help="Bundle to ask; empty is the default one.")] = "",
     timeout: Annotated[float, typer.Option(help="Deadline in seconds.")] = 10.0,
     steps: Annotated[bool, typer.Option("--steps", help="Also show log-probability and rank of every step.")] = False,
@@ -75,6 +76,7 @@ def query(
                 history=[item for item in history.split(",") if item],
                 num_items=num_items,
                 beam_width=beam_width,
+                search_mode="proven" if proven else "beam",
                 bundle=bundle,
                 include_steps=steps,
             )

@@ -48,7 +48,8 @@ class Question(TypedDict, total=False):
     """What `recall` takes, by keyword. What is left out, 0 or empty means the server's default.
 
     Exactly one of `history` (item ids, oldest first) and `prompt` (token ids) is required. `include_steps` asks for
-    the log-probability and the rank of every token of every item's semantic ID.
+    the log-probability and the rank of every token of every item's semantic ID. `search_mode` "proven" asks for items
+    that are proven to be the model's true top of the whole catalogue, as far as the bundle's budget reaches.
     """
 
     history: Sequence[str]
@@ -56,6 +57,7 @@ class Question(TypedDict, total=False):
     bundle: str
     num_items: int
     beam_width: int
+    search_mode: Literal["beam", "proven"]
     scene: str
     user_id: str
     request_id: str
@@ -94,6 +96,7 @@ class RecallResult:
     beam_width: int
     unknown_history_items: int
     rows_forwarded: int
+    rows_skipped: int
     attribution_token: str
     queue_seconds: float
     prefill_seconds: float
@@ -221,6 +224,8 @@ def _request(question: Question) -> recall_pb2.RecallRequest:
         fields["prompt"] = recall_pb2.TokenPrompt(token_ids=fields["prompt"])
     if "cache" in fields:
         fields["cache_mode"] = f"CACHE_MODE_{fields.pop('cache').upper()}"
+    if "search_mode" in fields:
+        fields["search_mode"] = f"SEARCH_MODE_{fields['search_mode'].upper()}"
     return recall_pb2.RecallRequest(**fields)
 
 
@@ -243,6 +248,7 @@ def _result(response: recall_pb2.RecallResponse) -> RecallResult:
         beam_width=response.beam_width,
         unknown_history_items=response.unknown_history_items,
         rows_forwarded=response.rows_forwarded,
+        rows_skipped=response.rows_skipped,
         attribution_token=response.attribution_token,
         queue_seconds=timings.queue_us * 1e-6,
         prefill_seconds=timings.prefill_us * 1e-6,

@@ -149,6 +149,13 @@ def test_a_query_for_people(servers: list[ServerProcess]) -> None:
 
 
 @pytest.mark.redis
+def test_a_proven_query_proves_all_it_answers(servers: list[ServerProcess]) -> None:
+    options = ["--target", servers[0].said["address"], "--history", "item-006", "--num-items", "9"]
+    answer = json.loads(run("query", *options, "--proven", "--json").stdout)
+    assert (len(answer["items"]), answer["proven_count"], answer["beam_width"]) == (9, 9, 9)
+
+
+@pytest.mark.redis
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -176,7 +183,7 @@ def test_replicas_share_what_one_computed(servers: list[ServerProcess]) -> None:
     answers = [computed, first.query("item-010", "item-011"), second.query("item-010", "item-011")]
     assert [answer["served_from"] for answer in answers] == ["ENGINE", "LOCAL_CACHE", "SHARED_CACHE"]
     assert second.query("item-010", "item-011")["served_from"] == "LOCAL_CACHE"
-    per_call = {"served_from", "rows_forwarded", "request_id", "attribution_token"}
+    per_call = {"served_from", "rows_forwarded", "rows_skipped", "request_id", "attribution_token"}
     kept = [name for name in computed if name not in per_call and not name.endswith("_seconds")]
     for answer in answers:
         assert [answer[name] for name in kept] == [computed[name] for name in kept]

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from recall_service.client import AsyncRecallClient, RecallClient, RecallClientError, RecalledItem, RecallResult
+from recall_service.engine.request import SearchMode
 from recall_service.errors import InvalidRequest, Overloaded, Violation
 from recall_service.serving.query import CacheMode, RecallQuery
 from tests.rpc.fake_backend import FakeBackend, running, until
@@ -47,6 +48,7 @@ async def test_every_argument_reaches_the_backend(ask: Ask) -> None:
             scene="feed",
             user_id="someone",
             request_id="r-7",
+            search_mode="proven",
             cache="bypass",
             include_steps=True,
             timeout=20,
@@ -58,6 +60,7 @@ async def test_every_argument_reaches_the_backend(ask: Ask) -> None:
         bundle="main",
         num_items=2,
         beam_width=30,
+        search_mode=SearchMode.PROVEN,
         cache_mode=CacheMode.BYPASS,
         include_steps=True,
         deadline=query.deadline,
@@ -82,6 +85,7 @@ async def test_the_result_holds_every_field_of_the_response(ask: Ask) -> None:
         beam_width=20,
         unknown_history_items=4,
         rows_forwarded=61,
+        rows_skipped=17,
         attribution_token=result.attribution_token,
         queue_seconds=pytest.approx(1e-6),
         prefill_seconds=pytest.approx(20e-6),

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import ctranslate2
-
 from questions import answer_questions
 
 checkpoint, converted = Path(sys.argv[1]), Path(sys.argv[2]) / "ctranslate2-model"

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import openvino
 from openvino_genai import ContinuousBatchingPipeline, GenerationConfig, SchedulerConfig
-
 from questions import answer_questions
 
 checkpoint, exported = Path(sys.argv[1]), Path(sys.argv[2]) / "openvino-model"

@@ -27,6 +27,13 @@ class Children(NamedTuple):
 NO_TOKEN = -1
 
 
+class TokenRange(NamedTuple):
+    """Neighbouring tokens, first to end - 1."""
+
+    first: int
+    end: int
+
+
 class TrieConstraint:
     """A PrefixTrie on the device, speaking the model's token ids.
 
@@ -55,10 +62,15 @@ class TrieConstraint:
         self._codes = [_as_tensor(codes.view(np.int16)).to(device) for codes in trie.codes]  # sign undone below
         self._level_tokens = [torch.as_tensor(tokens, dtype=torch.int64, device=device) for tokens in level_tokens]
         self._codebooks = [tokens[tokens != NO_TOKEN] for tokens in self._level_tokens]
+        self._token_ranges = [TokenRange(int(ids.min()), int(ids.max()) + 1) for ids in self._codebooks]
 
     def codebook(self, level: int) -> Tensor:
         """The token ids of a level, int64 [codes that have one]."""
         return self._codebooks[level]
+
+    def token_range(self, level: int) -> TokenRange:
+        """The narrowest range of tokens that holds a level's codebook."""
+        return self._token_ranges[level]
 
     def children(self, level: int, nodes: Tensor) -> Children:
         """All children of nodes int64 [rows] at depth `level`: a ragged list, flat."""

@@ -8,21 +8,20 @@ The engine is synchronous and belongs to one thread; whoever drives it decides w
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from recall_service.engine.attention import BeamAttention, BeamSpan, PromptAttention, PromptSpan
 from recall_service.engine.beam_search import BeamSearch
 from recall_service.engine.beams import BeamRows
+from recall_service.engine.forwards import Forwards
 from recall_service.engine.free_search import FreeSearch
 from recall_service.engine.kv_cache import BeamSlots, ContextPages, page_bytes
 from recall_service.engine.models.decoder import Decoder
-from recall_service.engine.prefix_cache import PrefixCache, PromptPages
+from recall_service.engine.prefix_cache import PrefixCache
 from recall_service.engine.proven_search import ProvenSearch
 from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace, SearchMode
+from recall_service.engine.running import RunningRequest
 from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting
 from recall_service.engine.search import Forwarded, Search
 from recall_service.errors import (
@@ -53,43 +52,24 @@ class StepReport(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class RunningRequest:
-    """A request under way: what it owns, and when it came so far (seconds of time.monotonic())."""
-
-    request_id: int
-    request: BeamRequest
-    search: Search
-    groups: list[BeamRows]  # the rows to forward next, by depth
-    context: PromptPages
-    places: Tensor  # context places of the prompt, int64 [prompt_len]
-    submitted: float
-    admitted: float
-    prefilled: float = 0.0
-    steps: int = 0
-    rows_forwarded: int = 0
-
-    @property
-    def num_rows(self) -> int:
-        """Rows to forward next."""
-        return sum(map(len, self.groups))
-
-
-@dataclass(slots=True, eq=False)
 class BeamEngine:
     """Beam search over one decoder. Pools are allocated once, here, for the worst case of `limits`.
 
     observe_step: called with a StepReport after each forward.
     skip_rows: forward no row of a catalogue's last level that cannot change the answer.
+    slice_head: compute no logits that the score space does not need.
     """
 
     model: Decoder
     limits: EngineLimits = field(default_factory=EngineLimits)
     observe_step: Callable[[StepReport], None] | None = None
     skip_rows: bool = True
+    slice_head: bool = True
 
     pages: ContextPages = field(init=False)
     prefixes: PrefixCache = field(init=False)
     slots: BeamSlots = field(init=False)
+    _forwards: Forwards = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _running: list[RunningRequest] = field(init=False, default_factory=list)
     _completed: list[Completion] = field(init=False, default_factory=list)
@@ -102,6 +82,7 @@ class BeamEngine:
         self.pages = ContextPages(config, num_pages, limits.page_len, *where)
         self.prefixes = PrefixCache(self.pages)
         self.slots = BeamSlots(config, limits.num_slots, *where)
+        self._forwards = Forwards(self.model, self.pages, self.slots, slice_head=self.slice_head)
         self._scheduler = Scheduler(limits)
 
     @property
@@ -249,7 +230,8 @@ class BeamEngine:
         deeper = [running for running in self._running if running.steps]
         fresh = [running for running in self._running if not running.steps]
         forwarded: list[tuple[RunningRequest, list[Forwarded]]] = []
-        for phase, batch, forward in (("decode", deeper, self._decode), ("prefill", fresh, self._prefill)):
+        phases = (("decode", deeper, self._forwards.decode), ("prefill", fresh, self._forwards.prefill))
+        for phase, batch, forward in phases:
             if not batch:
                 continue
             try:
@@ -265,44 +247,6 @@ class BeamEngine:
             if self.observe_step is not None:
                 self.observe_step(StepReport(phase, len(batch), sum(running.num_rows for running in batch)))
         return forwarded
-
-    def _prefill(self, batch: list[RunningRequest]) -> list[list[Forwarded]]:
-        """Run what is new of each prompt, together; their root rows with the logits of their last tokens."""
-        device = self.model.device
-        prefix_lens = [running.context.num_cached_tokens for running in batch]
-        prompts = [torch.as_tensor(running.request.prompt, dtype=torch.int64) for running in batch]
-        new_tokens = [prompt[prefix_len:] for prompt, prefix_len in zip(prompts, prefix_lens, strict=True)]
-        ends = list(accumulate(map(len, new_tokens)))
-        tokens = torch.cat(new_tokens)
-        positions = torch.cat(list(map(torch.arange, prefix_lens, map(len, prompts))))
-        spans = [
-            PromptSpan(slice(end - len(new), end), running.places, prefix_len)
-            for running, new, end, prefix_len in zip(batch, new_tokens, ends, prefix_lens, strict=True)
-        ]
-        attention = PromptAttention(self.pages.storage, spans)
-        last_rows = torch.tensor(ends, device=device) - 1
-        logits = self.model.logits(self.model.hidden(tokens.to(device), positions.to(device), attention, last_rows))
-        return [[Forwarded(running.groups[0], logits[index : index + 1])] for index, running in enumerate(batch)]
-
-    def _decode(self, batch: list[RunningRequest]) -> list[list[Forwarded]]:
-        """Run the last token of every row, together."""
-        groups = [(running, rows) for running in batch for rows in running.groups]
-        counts = [len(rows) for _, rows in groups]
-        ends = list(accumulate(counts))
-        own_slots = self.slots.allocate(ends[-1]).split(counts)
-        placed = [rows.with_own_slots(own) for (_, rows), own in zip(groups, own_slots, strict=True)]
-        tokens = torch.cat([rows.tokens[:, -1] for rows in placed])
-        positions = torch.cat(
-            [torch.full((len(rows),), len(running.request.prompt) + rows.depth - 1) for running, rows in groups]
-        ).to(tokens.device)
-        spans = [
-            BeamSpan(slice(end - len(rows), end), running.places, rows.slots)
-            for (running, _), rows, end in zip(groups, placed, ends, strict=True)
-        ]
-        attention = BeamAttention(self.pages.storage, self.slots.storage, spans)
-        logits = self.model.logits(self.model.hidden(tokens, positions, attention)).split(counts)
-        results = iter(map(Forwarded, placed, logits))
-        return [list(islice(results, len(running.groups))) for running in batch]
 
     def _advance(self, forwarded: list[tuple[RunningRequest, list[Forwarded]]]) -> None:
         """Each request's search says what it wants next; one whose logits are not numbers fails alone."""

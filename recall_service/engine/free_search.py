@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from recall_service.engine.beams import BeamRows
+from recall_service.engine.expansion import best_children
 from recall_service.engine.generation import Generation
 from recall_service.engine.hypotheses import Hypotheses
 from recall_service.engine.request import BeamRequest
 from recall_service.engine.search import Forwarded, Found
-from recall_service.engine.selection import select_beams
 
 
 class FreeSearch:
@@ -33,9 +33,9 @@ class FreeSearch:
 
     def advance(self, forwarded: Sequence[Forwarded]) -> list[BeamRows]:
         """See Search."""
-        ((rows, logits),) = forwarded
-        width, length = self._request.beam_width, rows.depth + 1
-        children = self._best_children(rows, logits)
+        (group,) = forwarded
+        width, length = self._request.beam_width, group.rows.depth + 1
+        children = self._best_children(group)
         ends = torch.isin(children.tokens[:, -1], self._stop_tokens) | (length == self._generation.max_new_tokens)
         ended = children.gather(torch.nonzero(ends[:width]).squeeze(1))
         self._ended = self._ended.joined(Hypotheses.of(ended, self._generation.normaliser(length))).first(width)
@@ -52,21 +52,15 @@ class FreeSearch:
         paths, bound = self._ended.first(num_results), self._answer_bound(num_results)
         return Found(paths, bound, paths.num_above(bound))
 
-    def _best_children(self, rows: BeamRows, logits: Tensor) -> BeamRows:
+    def _best_children(self, group: Forwarded) -> BeamRows:
         """As many of the best continuations as hold `beam_width` live ones, should every row's stop tokens lead."""
         generation = self._generation
-        picked = select_beams(
-            logits if generation.temperature == 1.0 else logits.float() / generation.temperature,
-            rows.score,
-            rows.node,
-            level=rows.depth,
-            width=self._request.beam_width * (1 + len(generation.stop_tokens)),
-            constraint=None,
-            score_space=self._request.score_space,
-            with_ranks=self._request.with_ranks,
-        )
-        self._bound = torch.maximum(self._bound, picked.best_pruned)
-        return rows.descend(picked.parents, picked.tokens, picked.nodes, picked.log_probs, picked.ranks)
+        if generation.temperature != 1.0:
+            group = group._replace(logits=group.logits.float() / generation.temperature)
+        count = self._request.beam_width * (1 + len(generation.stop_tokens))
+        children, best_pruned = best_children(self._request, group, count)
+        self._bound = torch.maximum(self._bound, best_pruned)
+        return children
 
     def _is_over(self, length: int) -> bool:
         """Whether no live row is left, or none is taken to be able to improve on what has ended."""

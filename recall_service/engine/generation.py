@@ -42,7 +42,7 @@ class Generation:
         return float(length**self.length_penalty)
 
     def best_length(self, length: int) -> int:
-        """The length at which a live path of `length` tokens is taken to score best, should it gain no more tokens."""
+        """The length to normalise a live path of `length` tokens by, to judge whether it may still come out ahead."""
         is_patient = self.early_stopping == "never" and self.length_penalty > 0.0
         return self.max_new_tokens if is_patient else length
 

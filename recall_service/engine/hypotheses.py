@@ -47,9 +47,9 @@ class Hypotheses(NamedTuple):
     def joined(self, others: "Hypotheses") -> "Hypotheses":
         """All paths of both by score; of equal ones, first these, then the others, each as they were."""
         longest = max(self.tokens.shape[1], others.tokens.shape[1])
-        both = [torch.cat(parts) for parts in zip(self._padded(longest), others._padded(longest), strict=True)]
-        order = Hypotheses(*both).scores.argsort(descending=True, stable=True)
-        return Hypotheses(*(part[order] for part in both))
+        order = torch.cat([self.scores, others.scores]).argsort(descending=True, stable=True)
+        both = zip(self._padded(longest), others._padded(longest), strict=True)
+        return Hypotheses(*(torch.cat(parts)[order] for parts in both))
 
     def _padded(self, longest: int) -> "Hypotheses":
         padding = (0, longest - self.tokens.shape[1])

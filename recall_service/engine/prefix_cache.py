@@ -92,7 +92,7 @@ class PrefixCache:
             before = page
 
     def release(self, pages: list[int]) -> None:
-        """Give back the pages of one prompt. Known ones are kept as the most recently used, the first page above all."""
+        """Give back the pages of one prompt. Known ones are kept, as the latest used, the first page above all."""
         for page in reversed(pages):
             self._num_users[page] -= 1
             assert self._num_users[page] >= 0, "a page is given back once"

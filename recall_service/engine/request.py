@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recall_service.engine.generation import Generation
 
 if TYPE_CHECKING:
-    from recall_service.engine.constraint import TrieConstraint
+    from recall_service.engine.constraint import TokenRange, TrieConstraint
 
 
 class ScoreSpace(Enum):
@@ -60,6 +60,12 @@ class BeamRequest:
         if self.constraint is not None:
             return self.constraint.num_steps
         return 0 if self.generation is None else self.generation.max_new_tokens
+
+    def tokens_needed(self, level: int) -> "TokenRange | None":
+        """The tokens whose logits the score space needs at a level of the catalogue; None: the whole vocabulary."""
+        if self.constraint is None or self.score_space is ScoreSpace.VOCABULARY:
+            return None
+        return self.constraint.token_range(level)
 
     @property
     def slots_needed(self) -> int:

@@ -10,10 +10,14 @@ from recall_service.engine.hypotheses import Hypotheses
 
 
 class Forwarded(NamedTuple):
-    """Rows that were forwarded together, and their logits: [rows, vocab], in the model's dtype."""
+    """Rows that were forwarded together, and their logits: [rows, tokens], in the model's dtype.
+
+    first_token: the token of the first column; more columns than the score space needs are never computed.
+    """
 
     rows: BeamRows
     logits: Tensor
+    first_token: int = 0
 
 
 class Found(NamedTuple):

@@ -52,20 +52,22 @@ def select_beams(
     constraint: TrieConstraint | None,
     score_space: ScoreSpace,
     with_ranks: bool,
+    first_token: int = 0,
 ) -> Selection:
     """The exact top `width` of all legal continuations; fewer when fewer are legal.
 
-    logits: [rows, vocab], in the model's dtype; scores: float32 [rows]; nodes: int64 [rows], at depth `level`.
+    logits: [rows, tokens], in the model's dtype, of the tokens from first_token on: all of the vocabulary, or as many
+    as hold the codebook of the level. scores: float32 [rows]; nodes: int64 [rows], at depth `level`.
     A token whose logit is -inf has probability zero and is no candidate. Raises ModelOutputError for NaN and +inf.
     """
     if constraint is None:
         candidates = _expand_freely(logits, scores, width)
     else:
-        candidates = _expand_in_trie(logits, scores, nodes, level, constraint, score_space)
+        candidates = _expand_in_trie(logits, scores, nodes, level, constraint, score_space, first_token)
     candidates = _drop_impossible(candidates)
     chosen, best_pruned = select_top(candidates.scores, width)
     if with_ranks:
-        ranks = _ranks(logits, candidates, chosen, level, constraint, score_space)
+        ranks = _ranks(logits, candidates, chosen, level, constraint, score_space, first_token)
     else:
         ranks = torch.zeros(len(chosen), dtype=torch.int32, device=logits.device)
     parents, tokens, children, log_probs, _ = (part[chosen] for part in candidates)
@@ -128,14 +130,20 @@ def log_normaliser(logits: Tensor) -> Tensor:
 
 
 def _expand_in_trie(
-    logits: Tensor, scores: Tensor, nodes: Tensor, level: int, constraint: TrieConstraint, score_space: ScoreSpace
+    logits: Tensor,
+    scores: Tensor,
+    nodes: Tensor,
+    level: int,
+    constraint: TrieConstraint,
+    score_space: ScoreSpace,
+    first_token: int,
 ) -> Candidates:
     parents, tokens, children, counts = constraint.children(level, nodes)
-    legal_logits = logits[parents, tokens].float()
+    legal_logits = logits[parents, tokens - first_token].float()
     if score_space is ScoreSpace.VOCABULARY:
         normaliser = log_normaliser(logits)
     elif score_space is ScoreSpace.CODEBOOK:
-        normaliser = log_normaliser(logits[:, constraint.codebook(level)])
+        normaliser = log_normaliser(logits[:, constraint.codebook(level) - first_token])
     else:
         normaliser = segment_logsumexp(legal_logits, parents, counts)
     log_probs = legal_logits - _finite(normaliser)[parents]
@@ -175,15 +183,16 @@ def _ranks(
     level: int,
     constraint: TrieConstraint | None,
     score_space: ScoreSpace,
+    first_token: int,
 ) -> Tensor:
     """int32 [chosen]: 1 + how many tokens of the score space have a greater logit, by broadcast comparison."""
     space = logits
     if constraint is not None and score_space is ScoreSpace.CODEBOOK:
-        space = logits[:, constraint.codebook(level)]
+        space = logits[:, constraint.codebook(level) - first_token]
     elif constraint is not None and score_space is ScoreSpace.CATALOG:
         space = torch.full_like(logits, -torch.inf)
-        legal = candidates.parents, candidates.tokens
+        legal = candidates.parents, candidates.tokens - first_token
         space[legal] = logits[legal]
     parents = candidates.parents[chosen]
-    own = logits[parents, candidates.tokens[chosen]]
+    own = logits[parents, candidates.tokens[chosen] - first_token]
     return 1 + (space[parents] > own[:, None]).sum(-1, dtype=torch.int32)

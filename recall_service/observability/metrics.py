@@ -143,6 +143,10 @@ class Metrics:
             histogram("recall_batch_requests", "Requests in a step.", POWERS_OF_TWO, "phase"), PHASES
         )
         self._batch_rows = Children(histogram("recall_batch_rows", "Rows in a step.", POWERS_OF_TWO, "phase"), PHASES)
+        self._rows_skipped = Children(
+            counter("recall_rows_skipped_total", "Rows that could not change an answer and were not run.", "phase"),
+            PHASES,
+        )
         self._prefix_tokens = Children(
             counter("recall_prefix_tokens_total", "Prompt tokens that were cached or run.", "result"), PREFIX_RESULTS
         )
@@ -232,6 +236,10 @@ class Metrics:
         """A prompt was searched."""
         self._prefix_tokens("hit").inc(hit)
         self._prefix_tokens("miss").inc(miss)
+
+    def rows_skipped(self, phase: str, rows: int) -> None:
+        """A search left out rows that could not change its answer."""
+        self._rows_skipped(phase).inc(rows)
 
     # What rpc reports: recall_service.rpc.observer.RpcObserver says what each means.
 

@@ -1,6 +1,6 @@
 """Between the wire's messages and the service's own words. Trusts that requests were validated."""
 
-from recall_service.engine.request import ScoreSpace
+from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.serving.query import (
     BundleInfo,
     CacheMode,
@@ -17,6 +17,11 @@ _CACHE_MODES = {
     recall_pb2.CACHE_MODE_USE: CacheMode.USE,
     recall_pb2.CACHE_MODE_REFRESH: CacheMode.REFRESH,
     recall_pb2.CACHE_MODE_BYPASS: CacheMode.BYPASS,
+}
+_SEARCH_MODES = {
+    recall_pb2.SEARCH_MODE_UNSPECIFIED: SearchMode.BEAM,
+    recall_pb2.SEARCH_MODE_BEAM: SearchMode.BEAM,
+    recall_pb2.SEARCH_MODE_PROVEN: SearchMode.PROVEN,
 }
 _SERVED_FROM = {
     ServedFrom.ENGINE: recall_pb2.SERVED_FROM_ENGINE,
@@ -43,6 +48,7 @@ def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> Recal
         bundle=request.bundle,
         num_items=request.num_items,
         beam_width=request.beam_width,
+        search_mode=_SEARCH_MODES[request.search_mode],
         cache_mode=_CACHE_MODES[request.cache_mode],
         include_steps=request.include_steps,
         deadline=deadline,
@@ -65,6 +71,7 @@ def to_response(answer: RecallAnswer, *, request_id: str, attribution_token: str
         attribution_token=attribution_token,
         timings=_timings(answer.timings),
         rows_forwarded=answer.rows_forwarded,
+        rows_skipped=answer.rows_skipped,
     )
     _add_items(response, answer)
     return response

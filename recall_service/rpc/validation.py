@@ -59,9 +59,11 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         yield from _prompt_violations(len(request.prompt.token_ids), bundle)
     yield from _above_limit("num_items", request.num_items, bundle.max_num_items, bundle.name)
     yield from _above_limit("beam_width", request.beam_width, bundle.max_beam_width, bundle.name)
-    if request.cache_mode not in recall_pb2.CacheMode.values():
-        known = ", ".join(recall_pb2.CacheMode.keys())
-        yield Violation("cache_mode", f"{request.cache_mode} is not a CacheMode; give one of {known}")
+    for field, kind in (("cache_mode", recall_pb2.CacheMode), ("search_mode", recall_pb2.SearchMode)):
+        value = getattr(request, field)
+        if value not in kind.values():
+            known = ", ".join(kind.keys())
+            yield Violation(field, f"{value} is not a {kind.DESCRIPTOR.name}; give one of {known}")
 
 
 def _history_violations(item_ids: Sequence[str]) -> Iterator[Violation]:

@@ -1,7 +1,7 @@
 """Answers to bytes and back, for a cache that replicas of different ages share: anything odd reads as a miss.
 
 Knows no Redis. A value carries its format, the key it belongs under and a checksum; the checksum finds damage, it does
-not prove who wrote the value. What belongs to one call (who served it, timings, rows forwarded) is not stored.
+not prove who wrote the value. What belongs to one call (who served it, timings, rows run and skipped) is not stored.
 """
 
 import numpy as np
@@ -87,6 +87,7 @@ def _answer(payload: cache_pb2.CachedPayload) -> RecallAnswer:
         beam_width=payload.beam_width,
         unknown_history_items=payload.unknown_history_items,
         rows_forwarded=0,
+        rows_skipped=0,
         timings=Timings(),
     )
 

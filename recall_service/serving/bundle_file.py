@@ -57,13 +57,17 @@ class SidSection(_Section):
 
 
 class SearchSection(_Section):
-    """[search]. Defaults and limits of a request."""
+    """[search]. Defaults and limits of a request.
+
+    `proven_row_budget`: after how many rows a PROVEN search proves no more; 0 leaves it to the engine.
+    """
 
     score_space: ScoreSpace = ScoreSpace.VOCABULARY
     beam_width: Count = 200
     max_beam_width: Count = 400
     num_items: Count = 100
     max_num_items: Count = 400
+    proven_row_budget: int = Field(default=0, strict=True, ge=0)
 
     @model_validator(mode="after")
     def _defaults_within_limits(self) -> "SearchSection":

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from recall_service.engine.request import ScoreSpace
+from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.serving.answer_codec import FORMAT_VERSION
 
 # blake2b and not a faster checksum: history ids come from callers, and with a hash that is not collision-resistant one
@@ -24,6 +24,7 @@ def cache_key(
     score_space: ScoreSpace,
     beam_width: int,
     num_items: int,
+    search_mode: SearchMode,
     include_steps: bool,
     history: Sequence[str] | None = None,
     prompt: Sequence[int] | None = None,
@@ -37,7 +38,7 @@ def cache_key(
         raise ValueError("cache_key: give exactly one of history and prompt")
     parts = [
         _integers([FORMAT_VERSION, beam_width, num_items, include_steps]),
-        _strings([bundle, bundle_version, catalog_version, score_space.value]),
+        _strings([bundle, bundle_version, catalog_version, score_space.value, search_mode.value]),
         _strings(history) if history is not None else _integers(prompt or ()),
     ]
     return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()

@@ -55,6 +55,9 @@ class Observer(Protocol):
     def prefix_tokens(self, *, hit: int, miss: int) -> None:
         """A prompt was searched: so many of its tokens were in the engine's prefix cache, so many were run."""
 
+    def rows_skipped(self, phase: str, rows: int) -> None:
+        """So many rows of one search did not have to be run: phase is decode."""
+
 
 class NullObserver:
     """Listens to nothing; the default everywhere."""
@@ -81,3 +84,4 @@ class NullObserver:
     def cache_breaker(self, *, is_open: bool) -> None: ...
     def step(self, phase: str, *, requests: int, rows: int) -> None: ...
     def prefix_tokens(self, *, hit: int, miss: int) -> None: ...
+    def rows_skipped(self, phase: str, rows: int) -> None: ...

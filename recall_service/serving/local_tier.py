@@ -37,7 +37,7 @@ class LocalTier:
     def put(self, key: bytes, answer: RecallAnswer) -> None:
         """Keep `answer`, unless it alone is over the bound."""
         started = time.perf_counter()
-        kept = replace(answer, served_from=ServedFrom.LOCAL_CACHE, rows_forwarded=0, timings=Timings())
+        kept = replace(answer, served_from=ServedFrom.LOCAL_CACHE, rows_forwarded=0, rows_skipped=0, timings=Timings())
         if resident_bytes(kept) <= self._answers.maxsize:
             self._answers[key] = kept
         self._observer.cache_operation("local", "put", time.perf_counter() - started)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_service.engine.request import BeamRequest, BeamResult
+from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
 from recall_service.errors import (
     DeadlineExpired,
     HistoryEmpty,
@@ -70,11 +70,7 @@ class Pipeline:
 
     async def _answer(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
         live = self._registry.pin(query.bundle)
-        query = replace(
-            query,
-            num_items=query.num_items or live.info.default_num_items,
-            beam_width=query.beam_width or live.info.default_beam_width,
-        )
+        query = _with_defaults(query, live.info)
         key = cache_key(
             bundle=live.info.name,
             bundle_version=live.info.version,
@@ -82,6 +78,7 @@ class Pipeline:
             score_space=live.info.score_space,
             beam_width=query.beam_width,
             num_items=query.num_items,
+            search_mode=query.search_mode,
             include_steps=query.include_steps,
             history=query.history,
             prompt=query.prompt,
@@ -98,6 +95,9 @@ class Pipeline:
                 beam_width=query.beam_width,
                 constraint=live.bundle.constraint,
                 score_space=live.info.score_space,
+                num_results=query.num_items,  # always enough, since every leaf holds an item
+                search_mode=query.search_mode,
+                row_budget=live.bundle.file.search.proven_row_budget,
                 deadline=query.deadline,
                 with_ranks=query.include_steps,
             ),
@@ -105,6 +105,7 @@ class Pipeline:
         )
         num_cached = result.cached_prompt_tokens
         self._observer.prefix_tokens(hit=num_cached, miss=len(prompt) - num_cached)
+        self._observer.rows_skipped("decode", result.rows_skipped)
         started = time.perf_counter()
         answer = _to_answer(query, live, result, num_unknown)
         self._observer.stage("map", time.perf_counter() - started)
@@ -140,6 +141,13 @@ class Pipeline:
             self._observer.rejected("queue_full")
         elif isinstance(error, InvalidRequest | HistoryEmpty):
             self._observer.rejected("invalid")
+
+
+def _with_defaults(query: RecallQuery, info: BundleInfo) -> RecallQuery:
+    num_items = query.num_items or info.default_num_items
+    proven = query.search_mode is SearchMode.PROVEN
+    default_width = min(num_items, info.max_beam_width) if proven else info.default_beam_width
+    return replace(query, num_items=num_items, beam_width=query.beam_width or default_width)
 
 
 def _prompt(query: RecallQuery, live: LiveBundle) -> tuple[NDArray[np.int64], int]:
@@ -188,5 +196,6 @@ def _to_answer(query: RecallQuery, live: LiveBundle, result: BeamResult, num_unk
         beam_width=query.beam_width,
         unknown_history_items=num_unknown,
         rows_forwarded=result.rows_forwarded,
+        rows_skipped=result.rows_skipped,
         timings=Timings(result.queue_seconds, result.prefill_seconds, result.decode_seconds),
     )

@@ -6,7 +6,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_service.engine.request import ScoreSpace
+from recall_service.engine.request import ScoreSpace, SearchMode
 
 
 class CacheMode(Enum):
@@ -36,7 +36,8 @@ class ShortReason(Enum):
 class RecallQuery:
     """Which items next? Exactly one of `history` (item ids, oldest first) and `prompt` (token ids) is given.
 
-    Zero for `num_items` or `beam_width`, and an empty `bundle`, mean the default.
+    Zero for `num_items` or `beam_width`, and an empty `bundle`, mean the default; a PROVEN search is by default
+    `num_items` wide.
     `deadline` is in seconds of `time.monotonic()`.
     """
 
@@ -45,6 +46,7 @@ class RecallQuery:
     bundle: str = ""
     num_items: int = 0
     beam_width: int = 0
+    search_mode: SearchMode = SearchMode.BEAM
     cache_mode: CacheMode = CacheMode.USE
     include_steps: bool = False
     deadline: float | None = None
@@ -85,6 +87,7 @@ class RecallAnswer:
     beam_width: int
     unknown_history_items: int
     rows_forwarded: int
+    rows_skipped: int
     timings: Timings
 
 

@@ -114,6 +114,12 @@ def _check_limits(bundle: Bundle, limits: EngineLimits) -> None:
             f"bundle {bundle.name}: search.max_beam_width is {search.max_beam_width}, the setting max_rows is "
             f"{limits.max_rows}; raise the setting or lower the width"
         )
+    most_rows = replace(limits, max_steps=bundle.catalog.layout.num_levels).num_slots + 1  # the prompt takes no slot
+    if search.proven_row_budget > most_rows:
+        raise BundleError(
+            f"bundle {bundle.name}: search.proven_row_budget is {search.proven_row_budget}, with the setting max_rows "
+            f"at {limits.max_rows} a search can keep {most_rows}; raise the setting or lower the budget"
+        )
     longest = bundle.template.length(prompt.max_history)
     if longest > limits.max_prompt_tokens:
         raise BundleError(

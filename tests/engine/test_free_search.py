@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from recall_service.engine.engine import BeamEngine
+from recall_service.engine.engine import BeamEngine, StepReport
 from recall_service.engine.generation import Generation
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.models.loader import load_decoder
@@ -93,8 +93,12 @@ def test_equals_generate(model, decoder: Decoder, early_stopping: bool | str, le
             temperature=TEMPERATURES[index % 7 % 3],
         )
         prompt = prompt_of(index)
-        (result,) = BeamEngine(decoder, LONG).search([ask(None, prompt, beam_width=width, generation=generation)])
-        assert_same(result, generate_freely(model, prompt, width, generation))
+        forwards: list[StepReport] = []
+        engine = BeamEngine(decoder, LONG, observe_step=forwards.append)
+        (result,) = engine.search([ask(None, prompt, beam_width=width, generation=generation)])
+        expected = generate_freely(model, prompt, width, generation)
+        assert_same(result, expected.sentences)
+        assert len(forwards) == expected.num_forwards
         lengths |= set(result.lengths.tolist())
     assert {1, 3, 8, 20} < lengths  # the grid does reach paths that end in between
 
@@ -146,7 +150,7 @@ def test_num_results_cuts_the_same_answer_short(model, decoder: Decoder, stop_to
     assert len(whole.scores) == 7
     for count in (1, 3, 7):
         result = run(decoder, 7, prompt_of(1), num_results=count, **fields)
-        assert_same(result, generate_freely(model, prompt_of(1), 7, Generation(**fields), count))
+        assert_same(result, generate_freely(model, prompt_of(1), 7, Generation(**fields), count).sentences)
         assert paths_of(result) == paths_of(whole)[:count]
 
 
@@ -225,6 +229,7 @@ def test_ties_go_to_what_ended_earlier_then_to_the_lower_path() -> None:
     result = run(decoder, 4, max_new_tokens=3, **fields)
     assert paths_of(result) == [(0,), (3,), (1, 0), (1, 3)]
     assert result.scores == pytest.approx([-np.log(8)] * 4)
+    assert result.rows_forwarded == 1 + 4  # live beams that can but tie are not gone on with
 
 
 def test_impossible_tokens_leave_fewer_paths_and_dead_ends_none() -> None:
@@ -272,7 +277,7 @@ def test_sixty_four_tokens_in_a_pool_of_just_enough_slots(model, decoder: Decode
         assert engine.slots.num_used == sum(len(slots.unique()) for slots in named)
         used.append(engine.slots.num_used)
     assert max(used) < 8 * 63 / 2  # beams share most of their ancestors
-    assert_same(outcomes[request_id], generate_freely(model, prompt_of(4), 8, generation))
+    assert_same(outcomes[request_id], generate_freely(model, prompt_of(4), 8, generation).sentences)
     assert int(outcomes[request_id].lengths.max()) == 64
     assert_all_free(engine)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from recall_service.engine import beam_search
 from recall_service.engine import engine as engine_module
+from recall_service.engine import expansion
 from recall_service.engine.engine import BeamEngine, StepReport
 from recall_service.engine.request import BeamResult
 from recall_service.engine.scheduler import EngineLimits
@@ -138,14 +138,14 @@ def test_an_exception_in_one_selection_fails_that_request_alone(monkeypatch: pyt
     """P26: selecting over a wide vocabulary can run out of memory as well."""
     engine, request = make_engine(), ask(CATALOGUE, beam_width=20)
     (alone,) = make_engine().search([request])
-    original = beam_search.select_beams
+    original = expansion.select_beams
 
     def out_of_memory(*arguments: object, width: int, **options: object) -> object:
         if width == 3:
             raise torch.OutOfMemoryError("out of memory")
         return original(*arguments, width=width, **options)
 
-    monkeypatch.setattr(beam_search, "select_beams", out_of_memory)
+    monkeypatch.setattr(expansion, "select_beams", out_of_memory)
     doomed, other = engine.submit(ask(CATALOGUE, beam_width=3)), engine.submit(request)
     outcomes = drain(engine)
     assert type(outcomes[doomed]) is EngineFailure

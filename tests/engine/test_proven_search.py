@@ -109,18 +109,16 @@ def test_all_equal_logits_give_the_first_paths(num_results: int) -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
-@given(
-    seed=st.integers(0, 10**6), budget=st.integers(1, 150), width=st.integers(1, 20), space=st.sampled_from(SPACES)
-)
+@given(seed=st.integers(0, 10**6), budget=st.integers(1, 150), width=st.integers(1, 20), space=st.sampled_from(SPACES))
 def test_when_the_budget_is_spent_the_certificate_holds(seed: int, budget: int, width: int, space: ScoreSpace) -> None:
     """Never more rows than the budget or the beam, never fewer answers than a beam's, nothing proven that is not so."""
     catalogue = Catalogue.random(np.random.default_rng(seed), (7, 8, 7), 120, VOCAB)
-    decoder, truth = PathDecoder(VOCAB, cache(random_path_logits(VOCAB, seed))), None
-    beam = run(decoder, ask(catalogue, PROMPT, beam_width=width, score_space=space))
-    result = run(decoder, ask_proven(catalogue, beam_width=width, row_budget=budget, score_space=space))
-    truth = everything(decoder, catalogue, space)
-    assert certificate_faults(result, truth) == []
-    assert result.rows_forwarded <= max(budget, beam.rows_forwarded)
+    decoder = PathDecoder(VOCAB, cache(random_path_logits(VOCAB, seed)))
+    asked = {"beam_width": width, "num_results": seed % (width + 1), "score_space": space}
+    beam = run(decoder, ask(catalogue, PROMPT, **asked))
+    result = run(decoder, ask_proven(catalogue, row_budget=budget, **asked))
+    assert certificate_faults(result, everything(decoder, catalogue, space)) == []
+    assert result.rows_forwarded <= max(budget, beam.rows_forwarded + beam.rows_skipped)
     assert len(result.scores) == len(beam.scores)
     assert (result.scores >= beam.scores).all()
     assert result.proven_count >= beam.proven_count
@@ -177,9 +175,7 @@ def test_what_could_never_run_is_refused(change: dict[str, int], message: str) -
 
 def test_a_free_search_cannot_be_proven() -> None:
     with pytest.raises(InvalidRequest, match="search_mode: PROVEN; a free search knows BEAM alone"):
-        BeamEngine(PathDecoder(VOCAB, WIDE_LOGITS), SMALL).submit(
-            ask(None, num_steps=2, search_mode=SearchMode.PROVEN)
-        )
+        BeamEngine(PathDecoder(VOCAB, WIDE_LOGITS), SMALL).submit(ask(None, num_steps=2, search_mode=SearchMode.PROVEN))
 
 
 def companions() -> list[BeamRequest]:
@@ -230,7 +226,9 @@ def test_a_model_that_gives_no_number_in_any_round_fails_that_request_alone(bad_
     expected = run(decoder, other)
     engine, path_logits, calls = BeamEngine(decoder, SMALL), decoder.path_logits, []
     bad, good = engine.submit(ask_proven(wide_catalogue(), beam_width=20)), engine.submit(other)
-    decoder.path_logits = lambda path: [np.nan] * VOCAB if path[0] == 1 and len(calls) == bad_call else path_logits(path)
+    decoder.path_logits = lambda path: (
+        [np.nan] * VOCAB if path[0] == 1 and len(calls) == bad_call else path_logits(path)
+    )
     outcomes = {}
     while not engine.is_idle:
         calls.append("step")

@@ -105,6 +105,7 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     metrics.short("beam_too_narrow")
     metrics.step("decode", requests=2, rows=150)
     metrics.prefix_tokens(hit=64, miss=10)
+    metrics.rows_skipped("decode", 325)
     metrics.cache_breaker(is_open=True)
     requests = {
         (s.labels["scene"], s.labels["outcome"]): s.value
@@ -122,6 +123,7 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     assert value(registry, "recall_short_answers_total", reason="beam_too_narrow") == 1
     assert value(registry, "recall_steps_total", phase="decode") == 1
     assert value(registry, "recall_batch_rows_sum", phase="decode") == 150
+    assert value(registry, "recall_rows_skipped_total", phase="decode") == 325
     assert value(registry, "recall_prefix_tokens_total", result="hit") == 64
     assert value(registry, "recall_prefix_tokens_total", result="miss") == 10
     assert value(registry, "recall_cache_breaker_open") == 1

@@ -17,6 +17,13 @@ class Sentence(NamedTuple):
     score: float
 
 
+class Generated(NamedTuple):
+    """Sentences, best first, and how many forwards the search took."""
+
+    sentences: list[Sentence]
+    num_forwards: int
+
+
 class AlwaysBeamSearch(GenerationConfig):
     """`generate` takes greedy search for a beam search of width one; this does not."""
 
@@ -36,8 +43,8 @@ class Temperature(LogitsProcessor):
 
 def generate_freely(
     model: PreTrainedModel, prompt: Sequence[int], width: int, generation: Generation, num_results: int = 0
-) -> list[Sentence]:
-    """What `generate` returns, best first. `width` and the stop tokens together are at most the vocabulary."""
+) -> Generated:
+    """What `generate` returns. `width` and the stop tokens together are at most the vocabulary."""
     config = AlwaysBeamSearch(
         num_beams=width,
         num_return_sequences=num_results or width,
@@ -59,4 +66,7 @@ def generate_freely(
     lengths = (output.beam_indices >= 0).sum(1).tolist()
     paths = output.sequences[:, len(prompt) :].tolist()
     scores = output.sequences_scores.tolist()
-    return [Sentence(tuple(path[:length]), score) for path, length, score in zip(paths, lengths, scores, strict=True)]
+    sentences = [
+        Sentence(tuple(path[:length]), score) for path, length, score in zip(paths, lengths, scores, strict=True)
+    ]
+    return Generated(sentences, len(output.scores))

@@ -78,10 +78,11 @@ class PathDecoder:
         numbers = torch.arange(len(tokens), dtype=torch.float32)[:, None]
         return numbers if wanted is None else numbers[wanted]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [n, vocab_size]."""
+    def logits(self, hidden: Tensor, first_token: int = 0, end_token: int | None = None) -> Tensor:
+        """float32 [n, tokens], of a range of the vocabulary."""
         paths = [self._paths[int(row)] for row in hidden[:, 0]]
-        return torch.from_numpy(np.array([self.path_logits(path) for path in paths], np.float32))
+        logits = torch.from_numpy(np.array([self.path_logits(path) for path in paths], np.float32))
+        return logits[:, first_token:end_token]
 
 
 def _token_ids(keys: Tensor) -> Path:

@@ -37,6 +37,7 @@ def make_answer(num_items: int = 3, *, steps: bool = True, short_reason: ShortRe
         beam_width=20,
         unknown_history_items=4,
         rows_forwarded=61,
+        rows_skipped=17,
         timings=Timings(0.000_001, 0.000_02, 0.000_3, 0.004),
     )
 

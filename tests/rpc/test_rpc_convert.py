@@ -5,7 +5,7 @@ from enum import Enum
 
 import pytest
 
-from recall_service.engine.request import ScoreSpace
+from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.rpc.convert import to_bundle_message, to_query, to_response
 from recall_service.serving.query import CacheMode, RecallQuery, ServedFrom, ShortReason
 from recall_service.stubs.recall.v1 import recall_pb2
@@ -14,13 +14,21 @@ from tests.rpc.fake_backend import MAIN, by_history, by_prompt, make_answer
 
 def test_a_request_by_history_becomes_a_question_field_by_field() -> None:
     request = by_history(
-        "x", "y", bundle="main", num_items=7, beam_width=9, cache_mode="CACHE_MODE_REFRESH", include_steps=True
+        "x",
+        "y",
+        bundle="main",
+        num_items=7,
+        beam_width=9,
+        cache_mode="CACHE_MODE_REFRESH",
+        include_steps=True,
+        search_mode="SEARCH_MODE_PROVEN",
     )
     assert to_query(request, 12.5) == RecallQuery(
         history=("x", "y"),
         bundle="main",
         num_items=7,
         beam_width=9,
+        search_mode=SearchMode.PROVEN,
         cache_mode=CacheMode.REFRESH,
         include_steps=True,
         deadline=12.5,
@@ -42,6 +50,14 @@ def test_a_request_by_prompt_has_no_history() -> None:
 )
 def test_every_cache_mode_of_the_contract_has_a_meaning(name: str, mode: CacheMode) -> None:
     assert to_query(by_history(cache_mode=f"CACHE_MODE_{name}"), None).cache_mode is mode
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("UNSPECIFIED", SearchMode.BEAM), ("BEAM", SearchMode.BEAM), ("PROVEN", SearchMode.PROVEN)],
+)
+def test_every_search_mode_of_the_contract_has_a_meaning(name: str, mode: SearchMode) -> None:
+    assert to_query(by_history(search_mode=f"SEARCH_MODE_{name}"), None).search_mode is mode
 
 
 def test_an_answer_becomes_a_response_field_by_field() -> None:
@@ -72,6 +88,7 @@ def test_an_answer_becomes_a_response_field_by_field() -> None:
         attribution_token="t",
         timings=recall_pb2.Timings(queue_us=1, prefill_us=20, decode_us=300, total_us=4_000),
         rows_forwarded=61,
+        rows_skipped=17,
     )
 
 

@@ -27,7 +27,8 @@ def violated_fields(request: recall_pb2.RecallRequest, prefix: str = "") -> list
         pytest.param(by_history("é" * 129), ["history.item_ids[0]"], id="bytes, not characters"),
         pytest.param(by_history(num_items=201), ["num_items"], id="num_items"),
         pytest.param(by_history(beam_width=401), ["beam_width"], id="beam_width"),
-        pytest.param(by_history(cache_mode=4), ["cache_mode"], id="unknown enum number"),
+        pytest.param(by_history(cache_mode=4), ["cache_mode"], id="unknown cache mode"),
+        pytest.param(by_history(search_mode=3), ["search_mode"], id="unknown search mode"),
         pytest.param(by_history(request_id="r" * 129), ["request_id"], id="request_id"),
         pytest.param(by_history(user_id="u" * 257), ["user_id"], id="user_id"),
         pytest.param(by_history(scene="s" * 65), ["scene"], id="scene"),
@@ -40,7 +41,9 @@ def test_each_violation_names_its_field(request_: recall_pb2.RecallRequest, fiel
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(by_history("a" * 256, num_items=200, beam_width=400, cache_mode=3), id="history at its limits"),
+        pytest.param(
+            by_history("a" * 256, num_items=200, beam_width=400, cache_mode=3, search_mode=2), id="history limits"
+        ),
         pytest.param(by_history(*["a"] * 10_000), id="longest history"),
         pytest.param(by_prompt(*range(512)), id="longest prompt"),
         pytest.param(by_history(request_id="r" * 128, user_id="u" * 256, scene="s" * 64), id="longest names"),

@@ -32,6 +32,7 @@ def make_answer(num_items: int = 5, *, with_steps: bool = False, **changes: Any)
         beam_width=40,
         unknown_history_items=3,
         rows_forwarded=121,
+        rows_skipped=79,
         timings=Timings(0.1, 0.2, 0.3, 0.6),
     )
     return dataclasses.replace(answer, **changes)
@@ -39,7 +40,7 @@ def make_answer(num_items: int = 5, *, with_steps: bool = False, **changes: Any)
 
 def stored_part(answer: RecallAnswer) -> dict[str, Any]:
     """What of an answer every tier must give back, as values that compare with ==."""
-    own_to_a_call = {"served_from", "rows_forwarded", "timings"}
+    own_to_a_call = {"served_from", "rows_forwarded", "rows_skipped", "timings"}
     values = {field.name: getattr(answer, field.name) for field in dataclasses.fields(answer)}
     return {
         name: (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value

@@ -76,6 +76,7 @@ def test_a_text_that_is_no_bundle_file(tmp_path: Path, text: str, parts: list[st
     [
         ({"search": {"beam_width": 65}}, ["beam_width is 65, over max_beam_width 64", "lower it"]),
         ({"search": {"num_items": 65}}, ["num_items is 65, over max_num_items 64"]),
+        ({"search": {"proven_row_budget": -1}}, ["search.proven_row_budget is -1", "greater than or equal to 0"]),
         ({"search": {"beam_width": True}}, ["search.beam_width is True", "valid integer"]),
         ({"search": {"score_space": "LOGITS"}}, ["search.score_space is 'LOGITS'", "'CATALOG'"]),
         ({"model": {"dtype": "float16"}}, ["model.dtype is 'float16'", "'bfloat16'"]),

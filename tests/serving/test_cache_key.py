@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_service.engine.request import ScoreSpace
+from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.serving.cache_key import DIGEST_BYTES, cache_key
 
 QUESTION = {
@@ -12,6 +12,7 @@ QUESTION = {
     "score_space": ScoreSpace.CATALOG,
     "beam_width": 100,
     "num_items": 50,
+    "search_mode": SearchMode.BEAM,
     "include_steps": False,
     "history": ("a", "b", "c"),
 }
@@ -26,6 +27,7 @@ QUESTION = {
         {"score_space": ScoreSpace.CODEBOOK},
         {"beam_width": 101},
         {"num_items": 51},
+        {"search_mode": SearchMode.PROVEN},
         {"include_steps": True},
         {"history": ("a", "b")},
         {"history": ("a", "b", "d")},

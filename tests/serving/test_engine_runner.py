@@ -201,7 +201,7 @@ async def test_a_full_queue_refuses_and_recovers(bundle: Bundle, ask: Ask, gate:
 
 @pytest.mark.parametrize(
     ("method", "reason"),
-    [("_inherit", "the step failed: ZeroDivisionError"), ("_finish", "the step failed: ZeroDivisionError")],
+    [("_advance", "the step failed: ZeroDivisionError"), ("_finish", "the step failed: ZeroDivisionError")],
 )
 async def test_a_fault_inside_a_step_fails_its_requests_alone(
     bundle: Bundle,

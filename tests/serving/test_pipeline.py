@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recall_service.engine.engine import BeamEngine
-from recall_service.engine.request import BeamRequest, ScoreSpace
+from recall_service.engine.request import BeamRequest, ScoreSpace, SearchMode
 from recall_service.errors import (
     DeadlineExpired,
     EngineFailure,
@@ -169,6 +169,44 @@ async def test_cache_modes(served: Served) -> None:
         for mode in (CacheMode.REFRESH, CacheMode.USE)
     ]
     assert refreshed == [engine, local]
+
+
+@pytest.mark.parametrize("bundle", ["tiny", "other"])
+async def test_a_proven_answer_is_that_of_a_beam_wide_enough_for_everything(served: Served, bundle: str) -> None:
+    """The width is the number of items unless it is given; the cache keeps the two modes apart."""
+    history = HISTORY if bundle == "tiny" else OTHER_HISTORY
+    proven = await served.recall(history, bundle=bundle, num_items=9, search_mode=SearchMode.PROVEN)
+    assert (proven.proven_count, proven.beam_width, proven.rows_skipped) == (9, 9, 0)
+    narrow = await served.recall(history, bundle=bundle, num_items=9, search_mode=SearchMode.PROVEN, beam_width=2)
+    everything = await served.recall(history, bundle=bundle, num_items=64, beam_width=64)
+    assert proven.item_ids == narrow.item_ids == everything.item_ids[:9]
+    np.testing.assert_allclose(proven.scores, everything.scores[:9], atol=1e-5)
+
+    same_width = await served.recall(history, bundle=bundle, num_items=9, beam_width=9)
+    assert same_width.served_from is ServedFrom.ENGINE
+    again = await served.recall(history, bundle=bundle, num_items=9, search_mode=SearchMode.PROVEN)
+    assert again.served_from is ServedFrom.LOCAL_CACHE
+    assert again.proven_count == 9
+
+
+async def test_a_bundle_may_say_when_proving_ends(tmp_path: Path) -> None:
+    served = Served(write_bundle(tmp_path / "thrifty", search={"proven_row_budget": 1}))
+    beam = await served.recall(num_items=8, beam_width=8)
+    proven = await served.recall(num_items=8, search_mode=SearchMode.PROVEN)
+    assert proven.rows_forwarded == beam.rows_forwarded
+    assert proven.item_ids == beam.item_ids
+    served.registry.close()
+
+
+async def test_rows_that_cannot_matter_are_skipped_and_counted(served: Served) -> None:
+    few = await served.recall(num_items=2, beam_width=64, bundle="other")
+    assert few.rows_skipped > 0
+    assert served.observer.of("rows_skipped") == [("rows_skipped", "decode", few.rows_skipped)]
+    many = await served.recall(num_items=64, beam_width=64, bundle="other")
+    assert few.item_ids == many.item_ids[:2]
+    assert few.rows_forwarded + few.rows_skipped == many.rows_forwarded
+    cached = await served.recall(num_items=2, beam_width=64, bundle="other")
+    assert (cached.served_from, cached.rows_skipped) == (ServedFrom.LOCAL_CACHE, 0)
 
 
 async def test_steps_are_given_only_when_asked(served: Served) -> None:

@@ -75,6 +75,14 @@ def test_limits_that_do_not_carry_a_bundle(directories: list[Path], limits: Engi
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
+def test_a_row_budget_that_the_engine_has_no_room_for(tmp_path: Path) -> None:
+    """Three levels: two slots for each of 128 rows, and the prompt."""
+    directory = write_bundle(tmp_path / "lavish", search={"proven_row_budget": 258})
+    message = r"search.proven_row_budget is 258, .* max_rows at 128 .* 257; raise .* lower"
+    with pytest.raises(BundleError, match=message):
+        open_registry([directory], "", LIMITS, NullObserver())
+
+
 @pytest.mark.parametrize(
     ("chosen", "default", "message"),
     [

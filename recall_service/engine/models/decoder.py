@@ -87,9 +87,10 @@ class Decoder:
             states = states + self._mlp(layer, states)
         return states
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states [n, hidden_size] -> logits [n, vocab_size], in the model's dtype."""
-        return functional.linear(self._norm(hidden, self._weights.final_norm), self._weights.head)
+    def logits(self, hidden: Tensor, first_token: int = 0, end_token: int | None = None) -> Tensor:
+        """Hidden states [n, hidden_size] -> logits [n, tokens], in the model's dtype, of a range of the vocabulary."""
+        head = self._weights.head[first_token:end_token]
+        return functional.linear(self._norm(hidden, self._weights.final_norm), head)
 
     def _attention(
         self,

@@ -14,6 +14,12 @@ class CacheMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CACHE_MODE_REFRESH: _ClassVar[CacheMode]
     CACHE_MODE_BYPASS: _ClassVar[CacheMode]
 
+class SearchMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEARCH_MODE_UNSPECIFIED: _ClassVar[SearchMode]
+    SEARCH_MODE_BEAM: _ClassVar[SearchMode]
+    SEARCH_MODE_PROVEN: _ClassVar[SearchMode]
+
 class CompletenessState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     COMPLETENESS_STATE_UNSPECIFIED: _ClassVar[CompletenessState]
@@ -43,6 +49,9 @@ CACHE_MODE_UNSPECIFIED: CacheMode
 CACHE_MODE_USE: CacheMode
 CACHE_MODE_REFRESH: CacheMode
 CACHE_MODE_BYPASS: CacheMode
+SEARCH_MODE_UNSPECIFIED: SearchMode
+SEARCH_MODE_BEAM: SearchMode
+SEARCH_MODE_PROVEN: SearchMode
 COMPLETENESS_STATE_UNSPECIFIED: CompletenessState
 COMPLETENESS_STATE_COMPLETE: CompletenessState
 COMPLETENESS_STATE_SHORT: CompletenessState
@@ -59,7 +68,7 @@ SCORE_SPACE_CODEBOOK: ScoreSpace
 SCORE_SPACE_CATALOG: ScoreSpace
 
 class RecallRequest(_message.Message):
-    __slots__ = ("request_id", "user_id", "scene", "bundle", "history", "prompt", "num_items", "beam_width", "cache_mode", "include_steps")
+    __slots__ = ("request_id", "user_id", "scene", "bundle", "history", "prompt", "num_items", "beam_width", "cache_mode", "include_steps", "search_mode")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     SCENE_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +79,7 @@ class RecallRequest(_message.Message):
     BEAM_WIDTH_FIELD_NUMBER: _ClassVar[int]
     CACHE_MODE_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_MODE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     scene: str
@@ -80,7 +90,8 @@ class RecallRequest(_message.Message):
     beam_width: int
     cache_mode: CacheMode
     include_steps: bool
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., scene: _Optional[str] = ..., bundle: _Optional[str] = ..., history: _Optional[_Union[ItemHistory, _Mapping]] = ..., prompt: _Optional[_Union[TokenPrompt, _Mapping]] = ..., num_items: _Optional[int] = ..., beam_width: _Optional[int] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., include_steps: _Optional[bool] = ...) -> None: ...
+    search_mode: SearchMode
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., scene: _Optional[str] = ..., bundle: _Optional[str] = ..., history: _Optional[_Union[ItemHistory, _Mapping]] = ..., prompt: _Optional[_Union[TokenPrompt, _Mapping]] = ..., num_items: _Optional[int] = ..., beam_width: _Optional[int] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., include_steps: _Optional[bool] = ..., search_mode: _Optional[_Union[SearchMode, str]] = ...) -> None: ...
 
 class ItemHistory(_message.Message):
     __slots__ = ("item_ids",)
@@ -95,7 +106,7 @@ class TokenPrompt(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RecallResponse(_message.Message):
-    __slots__ = ("request_id", "items", "completeness", "proven_count", "served_from", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "attribution_token", "timings", "rows_forwarded", "bundle")
+    __slots__ = ("request_id", "items", "completeness", "proven_count", "served_from", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "attribution_token", "timings", "rows_forwarded", "bundle", "rows_skipped")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +121,7 @@ class RecallResponse(_message.Message):
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FORWARDED_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_SKIPPED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     items: _containers.RepeatedCompositeFieldContainer[RecalledItem]
     completeness: Completeness
@@ -124,7 +136,8 @@ class RecallResponse(_message.Message):
     timings: Timings
     rows_forwarded: int
     bundle: str
-    def __init__(self, request_id: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., completeness: _Optional[_Union[Completeness, _Mapping]] = ..., proven_count: _Optional[int] = ..., served_from: _Optional[_Union[ServedFrom, str]] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[_Union[ScoreSpace, str]] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., attribution_token: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., rows_forwarded: _Optional[int] = ..., bundle: _Optional[str] = ...) -> None: ...
+    rows_skipped: int
+    def __init__(self, request_id: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., completeness: _Optional[_Union[Completeness, _Mapping]] = ..., proven_count: _Optional[int] = ..., served_from: _Optional[_Union[ServedFrom, str]] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[_Union[ScoreSpace, str]] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., attribution_token: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., rows_forwarded: _Optional[int] = ..., bundle: _Optional[str] = ..., rows_skipped: _Optional[int] = ...) -> None: ...
 
 class RecalledItem(_message.Message):
     __slots__ = ("item_id", "score", "sid", "step_log_probs", "step_ranks")
