@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.arguments import numbers
 from benchmarks.engine_tables import print_cells, print_products, print_short, print_switches
-from benchmarks.floor import Floor, FloorWeights, Timed, parts_of
+from benchmarks.floor import Floor, FloorWeights, Product, Timed, parts_of
 from benchmarks.memory import MemoryBudget, peak_bytes
 from benchmarks.report import commit, hardware, print_json_line
 from benchmarks.searches import CONSTRAINED, FREE, MODES, Cell, Searches, SearchTimes, timed_search
@@ -85,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure_grid(grid: Grid, searches: Searches) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Every cell in every mode, and every product of their floors."""
     weights = FloorWeights(searches.decoder.config, searches.decoder.dtype)
-    results, products = [], {}
+    results: list[dict[str, Any]] = []
+    products: dict[tuple[Product, int], dict[str, Any]] = {}
     cells = [Cell(prompt, width, NEW_TOKENS) for prompt in grid.prompts for width in grid.widths]
     for cell in cells:
         times, floors = measure_cell(searches, weights, cell, grid.modes, grid.repeats)
@@ -106,8 +107,9 @@ def measure_cell(
     times: dict[str, list[SearchTimes]] = {mode: [] for mode in modes}
     floors: dict[tuple[int, ...], Floor] = {}
     for repeat in range(repeats + 1):  # the first is the warm-up
-        for mode in modes:
-            search = timed_search(engine, searches.request(cell, mode, seed=repeat))
+        for turn, mode in enumerate(modes):
+            seed = repeat * len(modes) + turn  # a prompt that the other mode ran would be in the prefix cache
+            search = timed_search(engine, searches.request(cell, mode, seed))
             if search.decode_rows not in floors:
                 floors[search.decode_rows] = Floor(weights, cell.prompt, search.decode_rows)
                 floors[search.decode_rows].run(warm_up=True)
@@ -192,7 +194,8 @@ def say(progress: str) -> None:
 
 def _flip(switch: Switch, grid: Grid, searches: Searches) -> Searches:
     if switch.of != LOADING:
-        return replace(searches, **{switch.of: switch.flipped})
+        settings: dict[str, Any] = {switch.of: switch.flipped}
+        return replace(searches, **settings)
     return Searches.load(grid.workload, grid.checkpoint, grid.catalog, dtype=grid.dtype, **switch.flipped)
 
 

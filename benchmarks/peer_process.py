@@ -3,8 +3,10 @@
 import json
 import os
 import select
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -22,7 +24,10 @@ class PeerAnswer(NamedTuple):
 
 
 class PeerProcess:
-    """One peer with the checkpoint loaded. What it prints besides answers goes to a log below its work directory."""
+    """One peer with the checkpoint loaded. What it prints besides answers goes to a log below its work directory.
+
+    Between questions it is stopped: some keep threads spinning while they wait, which would slow whoever runs next.
+    """
 
     def __init__(self, peer: Peer, python: Path, checkpoint: Path, work: Path) -> None:
         directory = work / peer.name
@@ -35,12 +40,14 @@ class PeerProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+                start_new_session=True,  # a group of its own, with all the processes it starts
             )
 
     def ask(self, prompt: Sequence[int], width: int, new_tokens: int) -> PeerAnswer:
         """Put one question and wait. Raises PeerUnavailable when no answer comes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
         question = {"prompt": list(prompt), "width": width, "new_tokens": new_tokens}
         try:
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -52,6 +59,7 @@ class PeerProcess:
         answer = self._process.stdout.readline()
         if not answer:
             raise PeerUnavailable(self._why("ended"))
+        os.killpg(self._process.pid, signal.SIGSTOP)
         return PeerAnswer(**json.loads(answer))
 
     def __enter__(self) -> Self:
@@ -60,7 +68,8 @@ class PeerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
     def _why(self, what: str) -> str:

@@ -90,8 +90,9 @@ def requirements(wheel: Path) -> Iterator[str]:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = BytesParser().parsebytes(archive.read(name))
     for requirement in metadata.get_all("Requires-Dist", []):
-        name = re.match(r"[\w.-]+", requirement)
-        if "extra ==" not in requirement and name is not None and name[0] not in TORCH_FAMILY:
+        distribution = re.match(r"[\w.-]+", requirement)
+        assert distribution is not None, "a requirement begins with a name"
+        if "extra ==" not in requirement and distribution[0] not in TORCH_FAMILY:
             yield requirement
 
 

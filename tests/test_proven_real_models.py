@@ -39,7 +39,7 @@ def test_the_proven_top_is_that_of_a_beam_that_keeps_every_prefix(
 ) -> None:
     bundle = load(model, shared_data, tmp_path)
     everything = bundle.catalog.trie.num_leaves
-    limits = EngineLimits(max_rows=everything, max_steps=model.num_levels, max_slots=2 * everything)
+    limits = EngineLimits(max_rows=everything, max_steps=model.num_levels, max_slots=3 * everything)
     engine = BeamEngine(bundle.model, limits, skip_rows=False)
     for history in model.histories(shared_data, num_users):
         prompt, _ = bundle.history_prompt(history)

@@ -30,9 +30,12 @@ class KvStorage:
         return self.keys[layer][places], self.values[layer][places]
 
     def read_by_head(self, layer: int, places: Tensor) -> tuple[Tensor, Tensor]:
-        """The same as [kv_heads, *places.shape, head_dim], contiguous: what a matrix product per head wants."""
+        """The same as [kv_heads, *places.shape, head_dim], contiguous: what a matrix product per head wants.
+
+        Selected first and transposed then: to select from a transposed view, index_select copies the whole pool.
+        """
         keys, values = (
-            kv[layer].transpose(0, 1).index_select(1, places.flatten()).unflatten(1, places.shape)
+            kv[layer].index_select(0, places.flatten()).transpose(0, 1).contiguous().unflatten(1, places.shape)
             for kv in (self.keys, self.values)
         )
         return keys, values

@@ -29,9 +29,8 @@ class ProvenSearch:
     def __init__(self, request: BeamRequest, device: torch.device) -> None:
         self._request = request
         self._num_results = request.num_results or request.beam_width
-        self._round_width = (
-            request.beam_width + 1
-        ) // 2  # wider: more is forwarded before T rises; narrower: more rounds
+        # Wider rounds forward more rows before T has risen, narrower ones are more rounds.
+        self._round_width = (request.beam_width + 1) // 2
         self._rows_left = request.row_budget - 1  # the prompt is being forwarded
         self._beam_depth = 0
         self._frontier = Frontier(device)

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from benchmarks import engine
-from benchmarks.floor import Product, Timed, parts_of
+from benchmarks.floor import FloorWeights, Product, Timed, parts_of
 from benchmarks.memory import MemoryBudget
-from benchmarks.searches import CONSTRAINED, FREE, Cell, SearchTimes
+from benchmarks.searches import CONSTRAINED, FREE, Cell, Searches, SearchTimes, timed_search
 from benchmarks.switches import engine_switches
+from benchmarks.workload import TINY, cache_directory
+from recall_service.engine.engine import BeamEngine
 from recall_service.engine.models.config import read_config
+from recall_service.engine.request import BeamRequest
 from recall_service.engine.scheduler import EngineLimits
 
 FIELDS = {
@@ -75,6 +78,23 @@ def test_every_switch_is_measured_on_and_off(document: dict[str, Any]) -> None:
         assert (entry["prompt"], entry["width"]) == (16, 10)
         assert entry["on_seconds"] > 0
         assert entry["off_seconds"] > 0
+
+
+def test_no_search_of_a_cell_finds_its_prompt_in_the_prefix_cache(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[bytes] = []
+
+    def searched(beam_engine: BeamEngine, request: BeamRequest) -> SearchTimes:
+        prompts.append(request.prompt.tobytes())
+        return timed_search(beam_engine, request)
+
+    monkeypatch.setattr(engine, "timed_search", searched)
+    searches = Searches.load(TINY, tiny_checkpoint, cache_directory() / "catalog-of-a-cell")
+    weights = FloorWeights(searches.decoder.config, searches.decoder.dtype)
+    engine.measure_cell(searches, weights, Cell(16, 4, 3), (FREE, CONSTRAINED), repeats=2)
+    assert len(prompts) == 6
+    assert len(set(prompts)) == 6
 
 
 def test_short_prompts_as_queries_per_second(tiny_checkpoint: Path) -> None:

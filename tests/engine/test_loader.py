@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.models.decoder import Decoder
+from recall_service.engine.models.linear import Linear
 from recall_service.engine.models.loader import load_decoder
 from recall_service.engine.request import BeamResult
 from tests.engine.driving import SMALL, ask
@@ -37,7 +38,13 @@ def assert_same_model(left: Decoder, right: Decoder) -> None:
 def tensors_of(decoder: Decoder) -> list[torch.Tensor]:
     weights = decoder._weights
     parts = [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
-    return [weights.embedding, weights.final_norm, weights.head, *(part for part in parts if part is not None)]
+    unpacked = [(part.weight, part.bias) if isinstance(part, Linear) else (part,) for part in parts]
+    return [
+        weights.embedding,
+        weights.final_norm,
+        weights.head,
+        *(tensor for tensors in unpacked for tensor in tensors if tensor is not None),
+    ]
 
 
 def test_shards_load_equal_to_one_file(tiny_model: PreTrainedModel, tiny_decoder: Decoder, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace
 from tests.engine.driving import SMALL, SPACES, ask, assert_all_free
 from tests.oracles.compare import certificate_faults
-from tests.oracles.path_decoder import PathDecoder, PathLogits, integer_path_logits, random_path_logits
+from tests.oracles.path_decoder import PathDecoder, PathLogits, random_path_logits
 from tests.oracles.recompute_beam import Beam, recompute_beam
 from tests.oracles.tries import Catalogue
 
@@ -22,9 +22,14 @@ WIDE_LOGITS = cache(random_path_logits(VOCAB))
 
 
 def whole_number_logits(spread: int, seed: int) -> PathLogits:
-    """Log-probabilities that are whole numbers in fp64 too, and exactly 0 for the dominant token."""
-    path_logits = integer_path_logits(VOCAB, DOMINANT, spread, seed)
-    return cache(lambda path: [20 * logit for logit in path_logits(path)])
+    """Log-probabilities of 0 for the dominant token, of a few hundreds below for all others; exactly, in fp64 too."""
+
+    def path_logits(path: tuple[int, ...]) -> list[float]:
+        logits = -100.0 * np.random.default_rng((seed, *path)).integers(1, spread + 1, VOCAB)
+        logits[DOMINANT] = 0.0
+        return logits.tolist()
+
+    return cache(path_logits)
 
 
 def run(decoder: PathDecoder | Decoder, request: BeamRequest, *, skip_rows: bool) -> BeamResult:

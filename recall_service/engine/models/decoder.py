@@ -12,24 +12,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from recall_service.engine.models.config import DecoderConfig
+from recall_service.engine.models.linear import Linear
 from recall_service.engine.models.rope import rotate, rotation_table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerWeights:
-    """One layer. Matrices are [outputs, inputs]; biases and norms of the families that lack them are None."""
+    """One layer. Queries, keys and values are one product, and so are gate and up."""
 
     attention_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    head_norm: Tensor | None  # [heads + kv_heads, head_dim]: queries and keys are normed and rotated together
-    out: Tensor
-    out_bias: Tensor | None
+    qkv: Linear
+    head_norm: Tensor | None  # [heads + kv_heads, head_dim]: of the families that have one
+    out: Linear
     mlp_norm: Tensor
-    gate_up: Tensor
-    gate_up_bias: Tensor | None
-    down: Tensor
-    down_bias: Tensor | None
+    gate_up: Linear
+    down: Linear
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,18 +100,18 @@ class Decoder:
         wanted: Tensor | None,
     ) -> Tensor:
         config = self.config
-        qkv = functional.linear(self._norm(states, layer.attention_norm), layer.qkv, layer.qkv_bias)
+        qkv = layer.qkv(self._norm(states, layer.attention_norm))
         heads = qkv.unflatten(-1, (-1, config.head_dim))  # [n, heads + 2 kv_heads, head_dim]
         turning, values = heads.split((config.num_heads + config.num_kv_heads, config.num_kv_heads), dim=1)
         if layer.head_norm is not None:
             turning = self._norm(turning, layer.head_norm)
         queries, keys = rotate(turning, cosines, sines).split((config.num_heads, config.num_kv_heads), dim=1)
         attended = attention.attend(index, queries if wanted is None else queries[wanted], keys, values)
-        return functional.linear(attended.flatten(1), layer.out, layer.out_bias)
+        return layer.out(attended.flatten(1))
 
     def _mlp(self, layer: LayerWeights, states: Tensor) -> Tensor:
-        gate, up = functional.linear(self._norm(states, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-        return functional.linear(functional.silu(gate) * up, layer.down, layer.down_bias)
+        gate, up = layer.gate_up(self._norm(states, layer.mlp_norm)).chunk(2, -1)
+        return layer.down(functional.silu(gate) * up)
 
     def _norm(self, states: Tensor, weight: Tensor) -> Tensor:
         """Root-mean-square norm in fp32, rounded before the weight is applied, as these models were trained."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from recall_service.engine.models.checkpoint import Checkpoint
 from recall_service.engine.models.config import DecoderConfig, read_config
 from recall_service.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
+from recall_service.engine.models.linear import Linear
 from recall_service.errors import CheckpointError
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -15,16 +16,16 @@ HEAD = "lm_head.weight"
 DTYPE_NAMES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def load_decoder(directory: Path, dtype: str = "auto", device: str = "cpu") -> Decoder:
+def load_decoder(directory: Path, dtype: str = "auto", device: str = "cpu", *, pack_weights: bool = True) -> Decoder:
     """Read config.json and the safetensors beside it.
 
-    dtype: float32, bfloat16, or auto for the dtype the checkpoint was saved in. generation_config.json is never
-    read: sampling defaults have no say in a beam search.
+    dtype: float32, bfloat16, or auto for the dtype the checkpoint was saved in. pack_weights: see `Linear`.
+    generation_config.json is never read: sampling defaults have no say in a beam search.
     Raises CheckpointError naming the file, the value and the remedy.
     """
     config = read_config(directory)
     checkpoint = Checkpoint(directory)
-    reader = _Reader(checkpoint, config, _resolve_dtype(dtype, config, checkpoint), device)
+    reader = _Reader(checkpoint, config, _resolve_dtype(dtype, config, checkpoint), device, pack=pack_weights)
     weights = reader.weights()
     reader.refuse_unread()
     return Decoder(config, weights)
@@ -48,8 +49,11 @@ def _resolve_dtype(dtype: str, config: DecoderConfig, checkpoint: Checkpoint) ->
 class _Reader:
     """Reads every tensor the config asks for, once, and remembers which ones."""
 
-    def __init__(self, checkpoint: Checkpoint, config: DecoderConfig, dtype: torch.dtype, device: str) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, config: DecoderConfig, dtype: torch.dtype, device: str, *, pack: bool
+    ) -> None:
         self._checkpoint, self._config, self._dtype, self._device = checkpoint, config, dtype, device
+        self._pack = pack
         self._read: set[str] = set()
 
     def weights(self) -> DecoderWeights:
@@ -74,16 +78,12 @@ class _Reader:
         down = [(f"{prefix}.mlp.down_proj", config.hidden_size)]
         return LayerWeights(
             attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", config.hidden_size),
-            qkv=self._matrix(qkv, config.hidden_size),
-            qkv_bias=self._bias(qkv, present=config.qkv_bias),
+            qkv=self._linear(qkv, config.hidden_size, bias=config.qkv_bias),
             head_norm=self._head_norm(f"{prefix}.self_attn") if config.qk_norm else None,
-            out=self._matrix(out, query_size),
-            out_bias=self._bias(out, present=config.out_bias),
+            out=self._linear(out, query_size, bias=config.out_bias),
             mlp_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden_size),
-            gate_up=self._matrix(gate_up, config.hidden_size),
-            gate_up_bias=self._bias(gate_up, present=config.mlp_bias),
-            down=self._matrix(down, config.mlp_size),
-            down_bias=self._bias(down, present=config.mlp_bias),
+            gate_up=self._linear(gate_up, config.hidden_size, bias=config.mlp_bias),
+            down=self._linear(down, config.mlp_size, bias=config.mlp_bias),
         )
 
     def _head_norm(self, prefix: str) -> Tensor:
@@ -93,12 +93,11 @@ class _Reader:
         key_norm = self._tensor(f"{prefix}.k_norm.weight", config.head_dim)
         return torch.cat([query_norm.expand(config.num_heads, -1), key_norm.expand(config.num_kv_heads, -1)])
 
-    def _matrix(self, parts: list[tuple[str, int]], input_size: int) -> Tensor:
-        """Several linear layers of one input as one matrix [sum of outputs, input]."""
-        return torch.cat([self._tensor(f"{name}.weight", size, input_size) for name, size in parts])
-
-    def _bias(self, parts: list[tuple[str, int]], *, present: bool) -> Tensor | None:
-        return torch.cat([self._tensor(f"{name}.bias", size) for name, size in parts]) if present else None
+    def _linear(self, parts: list[tuple[str, int]], input_size: int, *, bias: bool) -> Linear:
+        """Several linear layers of one input as one product, [sum of outputs, input]."""
+        weight = torch.cat([self._tensor(f"{name}.weight", size, input_size) for name, size in parts])
+        biases = torch.cat([self._tensor(f"{name}.bias", size) for name, size in parts]) if bias else None
+        return Linear(weight, biases, pack=self._pack)
 
     def _tensor(self, name: str, *shape: int) -> Tensor:
         self._read.add(name)
