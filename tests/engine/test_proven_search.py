@@ -91,12 +91,23 @@ def test_exact_ties_fall_as_in_a_beam_that_never_prunes(
     """Scores are whole numbers; the dominant code costs nothing, so pruned prefixes tie with the worst answer too."""
     rng = np.random.default_rng(seed)
     sizes = (5, 6, 5)
-    tokens = [np.append(rng.permutation(VOCAB - 1)[: size - 1], DOMINANT) for size in sizes]
+    tokens = [rng.permutation(np.append(rng.permutation(VOCAB - 1)[: size - 1], DOMINANT)) for size in sizes]
     columns = [rng.integers(0, size, 80) for size in sizes]
     catalogue = Catalogue({tuple(int(code) for code in sid) for sid in zip(*columns, strict=True)}, tokens)
     decoder = PathDecoder(VOCAB, whole_number_logits(spread, seed))
     result = run(decoder, ask_proven(catalogue, beam_width=width, num_results=num_results, score_space=space))
     assert_is_the_true_top(result, everything(decoder, catalogue, space), num_results, exactly=True)
+
+
+def test_a_path_found_later_comes_first_where_its_parent_scores_more() -> None:
+    """Both score -600. The beam of one finds (0, 0, 0), whose parent has -500; pruned was (1, 0, 0)'s, with -300."""
+    catalogue = Catalogue({(0, 0, 0), (1, 0, 0)}, [np.array([0, 1]), np.array([2, 3]), np.array([4, 5])])
+    logits = {(): {0: -100, 1: -200}, (0,): {2: -400}, (0, 2): {4: -100}, (1,): {2: -100}, (1, 2): {4: -300}}
+    row = {path: [tokens.get(token, -1000.0) for token in range(6)] for path, tokens in logits.items()}
+    decoder = PathDecoder(7, lambda path: [*row[path[1:]], 0.0])  # the last token makes every normaliser exactly 0
+    result = run(decoder, ask(catalogue, [6], beam_width=1, row_budget=9, search_mode=SearchMode.PROVEN))
+    assert result.tokens.tolist() == [[1, 2, 4]]
+    assert (result.scores.tolist(), result.proven_count, result.rows_forwarded) == ([-600.0], 1, 5)
 
 
 @pytest.mark.parametrize("num_results", [1, 7, 40])
@@ -260,6 +271,26 @@ def test_in_the_tightest_pools_nothing_fails_for_want_of_slots(seed: int) -> Non
         assert len(result.scores) == min(request.num_results or request.beam_width, len(result.scores)) > 0
     assert_all_free(engine)
     assert engine._scheduler.reserved_slots == 0
+
+
+def test_a_budget_reserves_its_slots_and_bounds_what_is_held() -> None:
+    """P20: of 2,048 slots two such requests would need 2,198, so the second waits, though its rows would fit."""
+    engine = BeamEngine(PathDecoder(VOCAB, WIDE_LOGITS), SMALL)
+    for _ in range(2):
+        engine.submit(ask_proven(wide_catalogue(), beam_width=20, row_budget=1100))
+    engine.step()
+    assert (engine.num_running, engine.num_waiting) == (1, 1)
+    assert engine._scheduler.reserved_slots == 1099
+    drain(engine)
+    assert_all_free(engine)
+
+    engine.submit(ask_proven(wide_catalogue(), beam_width=8, num_results=100, row_budget=60))
+    while not engine.is_idle:
+        for running in engine._running:
+            held = sum(len(slots) for slots in running.search.held_slots())
+            assert held <= max(60 - running.rows_forwarded - running.num_rows, 0) or not running.steps
+        engine.step()
+    assert_all_free(engine)
 
 
 def test_a_dead_catalogue_gives_nothing_and_proves_it() -> None:
