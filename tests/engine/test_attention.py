@@ -49,9 +49,7 @@ def test_equals_a_plain_softmax_over_context_and_ancestors(
 @pytest.mark.parametrize("num_new", [1, 2, 63, 64, 65, 129])
 @pytest.mark.parametrize("prefix_len", [0, 1, 70])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (6, 2)], ids=["every", "grouped"])
-def test_prompts_attend_to_all_that_is_not_after_them(
-    num_new: int, prefix_len: int, heads: int, kv_heads: int
-) -> None:
+def test_prompts_attend_to_all_that_is_not_after_them(num_new: int, prefix_len: int, heads: int, kv_heads: int) -> None:
     """P15: around the edges of a block of queries, with and without a prefix that is there already."""
     generator = torch.Generator().manual_seed(num_new * 100 + prefix_len)
     queries = 3 * torch.randn(num_new, heads, 6, generator=generator)
