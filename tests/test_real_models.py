@@ -21,6 +21,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
+from benchmarks import real_models
+from benchmarks.real_models import MAX_HISTORY, RealModel
 from recall_service.client import AsyncRecallClient, RecallResult
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.rpc.server import RecallServer
@@ -39,7 +41,6 @@ pytestmark = [
 
 BEAM_WIDTH = 200
 NUM_ITEMS = 100
-MAX_HISTORY = 20
 PER_TOKEN = 1e-5  # fp32 logits of two implementations differ by less, in log-probability of one token
 
 
@@ -54,28 +55,27 @@ class Question(NamedTuple):
 class Case:
     """A model, its catalogue, how many of its users are asked for, and how many of these the oracle answers too."""
 
-    name: str
-    model: str
-    index: str
-    num_levels: int
+    real: RealModel
     num_questions: int
     num_compared: int
 
+    @property
+    def name(self) -> str:
+        return self.real.name
 
-BEAUTY = Case("beauty", "models/beauty-qwen3", "beauty/Beauty.index.json", 4, 700, 100)
-INDUSTRIAL = Case(
-    "industrial", "models/industrial-qwen3", "minionerec/index/Industrial_and_Scientific.index.json", 3, 300, 300
-)
+
+BEAUTY = Case(real_models.BEAUTY, 700, 100)
+INDUSTRIAL = Case(real_models.INDUSTRIAL, 300, 300)
 CASES = pytest.mark.parametrize("case", [BEAUTY, INDUSTRIAL], ids=lambda case: case.name)
 
 
 def questions(case: Case, data: Path) -> list[Question]:
     """A random sample of users: of Beauty the last item is the target, Industrial has a test file."""
     if case is BEAUTY:
-        users = json.loads((data / "beauty/Beauty.inter.json").read_text()).values()
+        users = json.loads((data / case.real.users).read_text()).values()
         found = [Question(tuple(map(str, items[:-1])), str(items[-1])) for items in users]
     else:
-        with (data / "minionerec/test/Industrial_and_Scientific_5_2016-10-2018-11.csv").open() as file:
+        with (data / case.real.users).open() as file:
             rows = list(csv.DictReader(file))
         found = [Question(tuple(map(str, ast.literal_eval(r["history_item_id"]))), r["item_id"]) for r in rows]
     return random.Random(7).sample(found, case.num_questions)
@@ -84,27 +84,9 @@ def questions(case: Case, data: Path) -> list[Question]:
 @pytest.fixture(scope="module")
 def registry(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """Both bundles, each made by writing one file."""
-    directories = []
-    for case in (BEAUTY, INDUSTRIAL):
-        directories.append(tmp_path_factory.mktemp(case.name))
-        tokens = [f"<{level}_{{code}}>" for level in "abcd"[: case.num_levels]]
-        (directories[-1] / "bundle.toml").write_text(f"""
-            [bundle]
-            name = "{case.name}"
-            [model]
-            path = "{shared_data / case.model}"
-            dtype = "float32"
-            [catalog]
-            path = "{shared_data / case.index}"
-            codebook_sizes = {[256] * case.num_levels}
-            [sid]
-            tokens = {json.dumps(tokens)}
-            [search]
-            beam_width = {BEAM_WIDTH}
-            [prompt]
-            prefix = "<bos>"
-            max_history = {MAX_HISTORY}
-        """)
+    directories = [
+        case.real.write_bundle(shared_data, tmp_path_factory.mktemp(case.name)) for case in (BEAUTY, INDUSTRIAL)
+    ]
     registry = open_registry(directories, "", EngineLimits(), NullObserver())
     yield registry
     registry.close()
@@ -143,19 +125,19 @@ async def test_real_answers_are_valid_complete_and_transformers_own(
     asked = questions(case, shared_data)
     async with running(registry) as client:
         answers, seconds = await ask_all(client, case, asked)
-    sid_of_item = json.loads((shared_data / case.index).read_text())
+    sid_of_item = json.loads((shared_data / case.real.index).read_text())
     for answer in answers:
         assert_valid(answer, sid_of_item)
 
-    oracle = Oracle(shared_data / case.model, sid_of_item)
+    oracle = Oracle(shared_data / case.real.checkpoint, sid_of_item)
     compared, near_calls, greatest = list(zip(asked, answers, strict=True))[: case.num_compared], 0, 0.0
     theirs: list[list[str]] = []
     started = time.perf_counter()
     for question, answer in compared:
         expected = oracle.search(question.history)
         theirs.append([item for item, _ in expected.items])
-        near_calls += expected.margin < PER_TOKEN * case.num_levels
-        greatest = max(greatest, assert_equal(answer, expected, case.num_levels))
+        near_calls += expected.margin < PER_TOKEN * case.real.num_levels
+        greatest = max(greatest, assert_equal(answer, expected, case.real.num_levels))
     oracle_seconds = time.perf_counter() - started
 
     ours = [[item.item_id for item in answer.items] for answer in answers]

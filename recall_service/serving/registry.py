@@ -75,11 +75,6 @@ class Registry:
             "context_pages_free": sum(engine.pages.num_free for engine in engines),
         }
 
-    async def warm_up(self) -> None:
-        """Warm every bundle, one after another."""
-        for entry in self:
-            await entry.warm_up()
-
     def close(self) -> None:
         """Stop the engines; what still runs fails with NotReady."""
         for entry in self:

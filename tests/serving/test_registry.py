@@ -47,7 +47,8 @@ def test_without_a_default_the_first_directory_is_it(directories: list[Path]) ->
 async def test_warm_up_leaves_the_engines_idle(registry: Registry) -> None:
     """It asks for the widest beam after the longest history, so it proves that both fit."""
     idle = registry.load()
-    await registry.warm_up()
+    for live in registry:
+        await live.warm_up()
     warm = registry.load()
     assert {name for name in idle if warm[name] != idle[name]} == {"context_pages_cached", "context_pages_free"}
     assert warm["context_pages_cached"] + warm["context_pages_free"] == idle["context_pages_free"]
