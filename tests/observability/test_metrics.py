@@ -224,7 +224,9 @@ class TestEndpoint:
 
     def test_closed_means_closed(self, endpoint: MetricsEndpoint, registry: CollectorRegistry) -> None:
         endpoint.close()
-        serve_metrics(registry, "127.0.0.1", endpoint.port).close()
+        again = serve_metrics(registry, "127.0.0.1", endpoint.port)  # raises where somebody still listens
+        again.close()
+        assert again.port == endpoint.port
 
     def test_a_taken_port_is_refused(self, endpoint: MetricsEndpoint, registry: CollectorRegistry) -> None:
         try:

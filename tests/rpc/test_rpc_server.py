@@ -139,4 +139,7 @@ async def test_a_watcher_that_comes_after_the_end_is_let_go_at_once() -> None:
     health = HealthServicer(SERVICE_NAME)
     health.end_watches()
     context = cast("grpc.aio.ServicerContext[Any, Any]", None)  # not even looked at
-    await asyncio.wait_for(health.Watch(health_pb2.HealthCheckRequest(), context), 1)
+    watch = asyncio.create_task(health.Watch(health_pb2.HealthCheckRequest(), context))
+    done, _ = await asyncio.wait([watch], timeout=1)
+    assert done == {watch}
+    assert watch.exception() is None

@@ -1,6 +1,7 @@
 """Caches on top of real Redis servers, and the observer that listens to them."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -10,8 +11,11 @@ from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.redis_tier import RedisTier
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
+from tests.engine.driving import assert_all_free
 from tests.redis_server import RedisServer, find_servers
+from tests.serving.bundles import write_bundle
 from tests.serving.cache_fakes import Computation, CountingObserver
+from tests.serving.served import Served
 
 TIMEOUT_SECONDS = 0.05  # generous beside the service's 20 ms: two shared cores run these tests
 
@@ -93,3 +97,20 @@ def own_redis_server(redis_binary: str, tmp_path_factory: pytest.TempPathFactory
     server = RedisServer(redis_binary, tmp_path_factory.mktemp("redis"), password="hunter2")
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two bundles of different models and items; only the second serves an empty history."""
+    root = tmp_path_factory.mktemp("bundles")
+    other = {"bundle": {"name": "other"}, "prompt": {"empty_history": "serve"}, "search": {"score_space": "CATALOG"}}
+    return [write_bundle(root / "tiny"), write_bundle(root / "other", seed=5, first_item=100, **other)]
+
+
+@pytest.fixture
+def served(directories: list[Path]) -> Iterator[Served]:
+    served = Served(*directories)
+    yield served
+    served.registry.close()
+    for live in served.registry:
+        assert_all_free(live.runner.engine)

@@ -1,11 +1,8 @@
-"""From a query to an answer: defaults, cache, deadlines, errors, and what an observer hears of them."""
+"""From a query to an answer: defaults, cache, modes, and what an observer hears of them."""
 
 import asyncio
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,95 +10,16 @@ import pytest
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest, ScoreSpace, SearchMode
 from recall_service.errors import (
-    DeadlineExpired,
-    EngineFailure,
     HistoryEmpty,
     InvalidRequest,
-    Overloaded,
     UnknownVersion,
 )
-from recall_service.serving.local_tier import LocalTier
-from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.query import CacheMode, RecallQuery, ServedFrom, ShortReason
-from recall_service.serving.registry import LiveBundle, Registry
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
-from tests.engine.driving import assert_all_free
-from tests.rpc.fake_backend import until
-from tests.serving.bundles import LIMITS, VOCAB_SIZE, small_registry, small_rows, write_bundle
+from recall_service.serving.query import CacheMode, ServedFrom, ShortReason
+from tests.serving.bundles import LIMITS, VOCAB_SIZE, small_rows, write_bundle
 from tests.serving.cache_fakes import stored_part
+from tests.serving.served import HISTORY, Served
 
-HISTORY = ("item-004", "item-017", "item-031")
 OTHER_HISTORY = ("item-104", "item-117", "item-131")
-
-
-class RecordingObserver:
-    """Remembers every call by name and arguments, durations left out."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def record(*arguments: Any, **named: Any) -> None:
-            told = (*arguments, *named.values()) if name != "step" else arguments
-            self.calls.append((name, *(value for value in told if not isinstance(value, float))))
-
-        return record
-
-    def of(self, *names: str) -> list[tuple[Any, ...]]:
-        """Calls of those names, in order."""
-        return [call for call in self.calls if call[0] in names]
-
-    @property
-    def verdicts(self) -> list[tuple[Any, ...]]:
-        """How each question ended."""
-        return self.of("answered", "failed", "short", "rejected", "deadline_expired")
-
-
-class Served:
-    """Bundles gone live, a pipeline with a cache around them, and what its observer heard."""
-
-    def __init__(self, *directories: Path, limits: Any = LIMITS) -> None:
-        self.observer = RecordingObserver()
-        self.registry: Registry = small_registry(*directories, observer=self.observer, limits=limits)
-        local = LocalTier(max_bytes=1 << 20, time_to_live=TimeToLive(60.0, 0.0), observer=self.observer)
-        self.pipeline = Pipeline(self.registry, ResultCache(local, None, self.observer), self.observer)
-
-    def live(self, name: str = "") -> LiveBundle:
-        return self.registry.pin(name)
-
-    async def recall(self, history: tuple[str, ...] | None = HISTORY, **fields: Any) -> Any:
-        return await self.pipeline.recall(RecallQuery(history=history, **fields), "feed")
-
-
-@pytest.fixture(scope="module")
-def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two bundles of different models and items; only the second serves an empty history."""
-    root = tmp_path_factory.mktemp("bundles")
-    other = {"bundle": {"name": "other"}, "prompt": {"empty_history": "serve"}, "search": {"score_space": "CATALOG"}}
-    return [write_bundle(root / "tiny"), write_bundle(root / "other", seed=5, first_item=100, **other)]
-
-
-@pytest.fixture
-def served(directories: list[Path]) -> Iterator[Served]:
-    served = Served(*directories)
-    yield served
-    served.registry.close()
-    for live in served.registry:
-        assert_all_free(live.runner.engine)
-
-
-def slow_down(served: Served, monkeypatch: pytest.MonkeyPatch, seconds: float, num_forwards: int = 1) -> None:
-    """Make the next forwards of the default bundle's model take so long."""
-    model = served.live().bundle.model
-    forward, delays = model.hidden, [seconds] * num_forwards
-
-    def slow_forward(*arguments: Any) -> Any:
-        if delays:
-            time.sleep(delays.pop())
-        return forward(*arguments)
-
-    monkeypatch.setattr(model, "hidden", slow_forward)
 
 
 async def test_an_answer_is_the_engines_search(served: Served) -> None:
@@ -335,85 +253,6 @@ async def test_short_answers_say_why_and_are_not_kept(
     assert verdicts[1][:4] == ("answered", "feed", "short", len(answer.item_ids))
     again = await served.recall(beam_width=beam_width, num_items=num_items)
     assert again.served_from is ServedFrom.ENGINE
-
-
-async def test_a_failed_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise RuntimeError("out of memory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(served.live().bundle.model, "hidden", fail)
-        with pytest.raises(EngineFailure):
-            await served.recall()
-    assert served.observer.verdicts == [("failed", "feed")]
-    assert (await served.recall()).served_from is ServedFrom.ENGINE
-
-
-async def test_a_full_queue(directories: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64, max_waiting=1))
-    slow_down(served, monkeypatch, 0.2)
-    calls = [served.recall((f"item-{number:03d}",), beam_width=64) for number in range(6)]
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Overloaded)]
-    assert 1 <= len(refused) < 6
-    assert refused[0].retry_after_seconds > 0
-    assert served.observer.of("rejected") == [("rejected", "queue_full")] * len(refused)
-    served.registry.close()
-
-
-async def test_a_deadline_passes_while_a_long_step_runs(
-    directories: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One is in the step, one waits behind it: both are told at their deadline, not when the step ends."""
-    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64))
-    slow_down(served, monkeypatch, 1.0)
-    patient = asyncio.create_task(served.recall(beam_width=64, cache_mode=CacheMode.BYPASS))
-    started = time.monotonic()
-    await until(lambda: served.live().runner.engine.num_running == 1)
-    hasty = served.recall(beam_width=64, deadline=started + 0.2, cache_mode=CacheMode.BYPASS)
-    with pytest.raises(DeadlineExpired) as caught:
-        await hasty
-    assert time.monotonic() - started < 0.6
-    assert caught.value.stage == "queue"
-    assert served.observer.verdicts == [("failed", "feed"), ("deadline_expired", "queue")]
-    assert len((await patient).item_ids) == 10
-
-    slow_down(served, monkeypatch, 1.0)
-    started = time.monotonic()
-    with pytest.raises(DeadlineExpired) as caught:
-        await served.recall(deadline=started + 0.2, cache_mode=CacheMode.BYPASS)
-    assert time.monotonic() - started < 0.6
-    assert caught.value.stage == "prefill"
-    served.registry.close()
-    assert_all_free(served.live().runner.engine)
-
-
-async def test_a_deadline_that_has_passed_already(served: Served) -> None:
-    with pytest.raises(DeadlineExpired):
-        await served.recall(deadline=time.monotonic() - 1)
-    assert served.observer.verdicts == [("failed", "feed"), ("deadline_expired", "queue")]
-
-
-async def test_a_caller_that_leaves_stops_the_work(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow_down(served, monkeypatch, 0.1, num_forwards=3)
-    call = asyncio.create_task(served.recall())
-    await until(lambda: served.live().runner.engine.num_running == 1)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    assert served.observer.verdicts == [("failed", "feed")]
-    await until(lambda: served.live().runner.engine.is_idle)
-    assert len(served.observer.of("step")) < 3
-
-
-async def test_a_follower_survives_its_leader(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second of two equal questions takes over when the first one's caller leaves."""
-    slow_down(served, monkeypatch, 0.1)
-    leader, follower = asyncio.create_task(served.recall()), asyncio.create_task(served.recall())
-    await asyncio.sleep(0.02)
-    leader.cancel()
-    assert len((await follower).item_ids) == 10
-    assert leader.cancelled()
 
 
 async def test_bundles_tell_their_limits(served: Served) -> None:
