@@ -1,9 +1,8 @@
 """Whatever Redis does, the answer is the one without a cache, and it comes hardly later."""
 
 import asyncio
-import gc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -22,16 +21,6 @@ pytestmark = pytest.mark.redis
 KEY = bytes(31) + b"\x02"
 NAME = f"recall:test:{KEY.hex()}"
 MOST_DELAY_SECONDS = TIMEOUT_SECONDS + 0.15  # what two shared cores may add
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_heap() -> Iterator[None]:
-    """What the other test modules imported is not walked by the collector meanwhile: one full pass over all of it takes
-    0.2 to 0.4 s, more than the delays that are measured here."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 async def ask(cache: ResultCache, computation: Computation) -> RecallAnswer:
