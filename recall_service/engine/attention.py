@@ -52,8 +52,8 @@ def attend_causally(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """The last `len(queries)` positions of a sequence attend to all that is not after them.
 
     queries: [new, heads, dim]; keys, values: [length, kv_heads, dim], length >= new. Returns [new, heads, dim].
-    Blocks of queries see only the keys up to their own end, so half of the square is never computed; the softmax is
-    in fp32. Measured twice as fast as scaled_dot_product_attention on CPUs, from 256 positions on.
+    Blocks of queries see only the keys up to their own end, so half of the square is never computed. Measured twice as
+    fast as scaled_dot_product_attention on CPUs, from 256 positions on.
     """
     num_new, length = len(queries), len(keys)
     group = queries.shape[1] // keys.shape[1]
@@ -63,11 +63,10 @@ def attend_causally(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     for first in range(0, num_new, _QUERY_BLOCK):
         block = by_head[:, :, first : first + _QUERY_BLOCK]  # [kv_heads, group, block, dim]
         end = length - num_new + first + block.shape[2]
-        scores = (block.flatten(1, 2) @ keys_by_head[:, :, :end]).float().unflatten(1, (group, -1))
-        scores *= queries.shape[-1] ** -0.5  # here and not on the queries, where bf16 would round once more
+        scores = _scaled_scores(block.flatten(1, 2), keys_by_head[:, :, :end]).unflatten(1, (group, -1))
         block_scores = scores[..., end - block.shape[2] :]  # keys of the block itself: the only ones that may be later
         block_scores += torch.full(block_scores.shape[-2:], -torch.inf, device=scores.device).triu(1)
-        weights = scores.softmax(-1).to(values.dtype)
+        weights = scores.softmax(-1)
         mixed = weights.flatten(1, 2) @ values_by_head[:, :end]
         attended.append(mixed.unflatten(1, (group, -1)).permute(2, 0, 1, 3).flatten(1, 2))
     return torch.cat(attended)
@@ -109,29 +108,38 @@ def attend_beams(
     """One softmax over the shared context and each row's own part.
 
     queries: [rows, heads, dim]; context_*: [kv_heads, context, dim]; beam_*: [kv_heads, rows, depth, dim].
-    Returns [rows, heads, dim]. The softmax is in fp32. Heads are taken as many at a time as keep their scores in the
-    processor's cache: at 400 rows over 1,000 positions that is three times as fast as all at once. The own part is too
-    thin for matrix products.
+    Returns [rows, heads, dim]. Heads are taken as many at a time as keep their scores in the processor's cache: at 400
+    rows over 1,000 positions that is three times as fast as all at once. The own part is too thin for matrix products.
     """
     num_rows, dim = len(queries), queries.shape[-1]
     num_kv_heads, context_len = context_keys.shape[:2]
     depth = beam_keys.shape[2]
     by_head = queries.unflatten(1, (num_kv_heads, -1)).transpose(0, 1).contiguous()  # [kv_heads, rows, group, dim]
     attended = torch.empty_like(by_head)
-    row_bytes = by_head.shape[2] * (context_len + depth) * 4
+    row_bytes = by_head.shape[2] * (context_len + depth) * queries.element_size()
     heads_at_once = max(1, _TILE_BYTES // (num_rows * row_bytes))
     for first in range(0, num_kv_heads, heads_at_once):
         heads = slice(first, first + heads_at_once)
         tile = by_head[heads]  # [heads, rows, group, dim]
-        scores = torch.empty((*tile.shape[:3], context_len + depth), dtype=torch.float32, device=queries.device)
-        shared = tile.flatten(1, 2) @ context_keys[heads].transpose(1, 2)
-        scores[..., :context_len] = shared.unflatten(1, tile.shape[1:3])
+        scores = queries.new_empty(*tile.shape[:3], context_len + depth)
+        _scaled_scores(tile.flatten(1, 2), context_keys[heads].mT, out=scores[..., :context_len].flatten(1, 2))
         for step in range(depth):
-            scores[..., context_len + step] = (tile * beam_keys[heads, :, step, None]).sum(-1, dtype=torch.float32)
-        scores *= dim**-0.5
-        weights = scores.softmax(-1).to(queries.dtype)
+            own = (tile * beam_keys[heads, :, step, None]).sum(-1, dtype=torch.float32)
+            scores[..., context_len + step] = own * dim**-0.5
+        weights = scores.softmax(-1)
         mixed = (weights[..., :context_len].flatten(1, 2) @ context_values[heads]).unflatten(1, tile.shape[1:3])
         for step in range(depth):
             mixed.addcmul_(weights[..., context_len + step, None], beam_values[heads, :, step, None])
         attended[heads] = mixed
     return attended.transpose(0, 1).flatten(1, 2)
+
+
+def _scaled_scores(queries: Tensor, keys: Tensor, out: Tensor | None = None) -> Tensor:
+    """queries [batch, n, dim] @ keys [batch, dim, m] / sqrt(dim), rounded once: scaled queries would be rounded twice.
+
+    The softmax over it computes in fp32 whatever the dtype, and rounds its weights; a pass in fp32 of our own would
+    change nothing but the time.
+    """
+    if out is None:
+        out = queries.new_empty(*queries.shape[:2], keys.shape[-1])
+    return torch.baddbmm(out, queries, keys, beta=0, alpha=queries.shape[-1] ** -0.5, out=out)
