@@ -135,7 +135,7 @@ def attend_beams(
 
 
 def _scaled_scores(queries: Tensor, keys: Tensor, out: Tensor | None = None) -> Tensor:
-    """queries [batch, n, dim] @ keys [batch, dim, m] / sqrt(dim), rounded once: scaled queries would be rounded twice.
+    """Queries [batch, n, dim] @ keys [batch, dim, m] / sqrt(dim), rounded once: scaled queries would be rounded twice.
 
     The softmax over it computes in fp32 whatever the dtype, and rounds its weights; a pass in fp32 of our own would
     change nothing but the time.
