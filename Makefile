@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install check test demo serve protos exactness clean
+.PHONY: help install check test demo serve protos exactness gpu-check clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## Make .venv and install the project with what tests need
 
@@ -37,6 +37,9 @@ protos: $(INSTALLED)  ## Regenerate recall_service/stubs from protos/
 
 exactness: $(INSTALLED)  ## The engine against slow oracles on random catalogues
 	@$(BIN)/python -m benchmarks.exactness
+
+gpu-check:  ## Kernels and engine on an NVIDIA GPU, checked and timed; installs nothing
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check
 
 clean:  ## Remove the virtual environment, the demo and every cache
 	rm -rf .venv .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from recall_service import __version__
 from recall_service.config import Settings
+from recall_service.engine.device import resolve_device
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import EngineFailure, SetupError
 from recall_service.observability.metrics import Metrics
@@ -48,7 +49,9 @@ async def serve(settings: Settings, on_serving: Callable[[Serving], None]) -> No
         torch.set_num_threads(settings.torch_threads)
     collectors = CollectorRegistry()
     metrics = Metrics(collectors, settings.scenes)
-    registry = open_registry(settings.bundles, settings.default_bundle, engine_limits(settings), metrics)
+    registry = open_registry(
+        settings.bundles, settings.default_bundle, engine_limits(settings), metrics, resolve_device(settings.device)
+    )
     try:
         _describe(registry, metrics)
         endpoint = serve_metrics(collectors, settings.metrics_host, settings.metrics_port)

@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     scenes: Annotated[tuple[str, ...], NoDecode] = ("feed", "search", "mail")  # metric labels; others are "other"
 
     # The engine.
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"  # auto: the GPU, where there is one
     max_rows: Count = 2048  # live beams of all requests together
     max_queue_requests: Count = 1024  # waiting to be admitted; more are refused
     max_prompt_tokens: Count = 2048  # of one request

@@ -1,8 +1,13 @@
 """What every room's tests may use."""
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported: its kernels then run on the CPU
 
 _SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -4,12 +4,14 @@ No mask is ever built for beams: each row reads exactly the slots it descends fr
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from recall_service.engine.kv_cache import KvStorage
+from recall_service.engine.kv_cache import KvStorage, KvTarget
 
 _QUERY_BLOCK = 64
 _TILE_BYTES = 2 << 20
@@ -18,7 +20,7 @@ _TILE_BYTES = 2 << 20
 class PromptSpan(NamedTuple):
     """One prompt in a flat batch: the rows of its new tokens, and where all of it lies, int64 [prefix_len + len(rows)].
 
-    The KV of the first prefix_len tokens is there already; that of the new ones is written to the places behind.
+    The KV of the first prefix_len tokens is there already; that of the new ones goes to the places behind.
     """
 
     rows: slice
@@ -26,9 +28,9 @@ class PromptSpan(NamedTuple):
     prefix_len: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PromptAttention:
-    """Causal attention of each prompt over itself; its KV is written to context pages on the way.
+    """Causal attention of each prompt over itself; its KV is kept in context pages. Spans lie in the order of rows.
 
     Where there are fewer queries than keys, they are those of the last token of each prompt.
     """
@@ -36,15 +38,22 @@ class PromptAttention:
     context: KvStorage
     spans: list[PromptSpan]
 
+    @cached_property
+    def _new_places(self) -> Tensor:
+        return torch.cat([places[prefix_len:] for _, places, prefix_len in self.spans])
+
+    def target(self, layer: int) -> KvTarget:
+        """See `decoder.Attention`."""
+        return self.context.target(layer, self._new_places)
+
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See `decoder.Attention`."""
         attended = torch.empty_like(queries)
         for index, (rows, places, prefix_len) in enumerate(self.spans):
-            own_kv = keys[rows], values[rows]
-            self.context.write(layer, places[prefix_len:], *own_kv)
-            kv = self.context.read(layer, places) if prefix_len else own_kv
+            kv = self.context.read(layer, places) if prefix_len else (keys[rows], values[rows])
             asked = rows if len(queries) == len(keys) else slice(index, index + 1)
-            attended[asked] = attend_causally(queries[asked], *kv)
+            causally = attend_causally_fused if queries.is_cuda else attend_causally
+            attended[asked] = causally(queries[asked], *kv)
         return attended
 
 
@@ -72,10 +81,28 @@ def attend_causally(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return torch.cat(attended)
 
 
+def attend_causally_fused(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The same by torch's fused kernels: one launch, which on a GPU counts for more than the half of the square."""
+    num_new, length = len(queries), len(keys)
+    mask = None
+    if 1 < num_new < length:
+        mask = torch.ones(num_new, length, dtype=torch.bool, device=queries.device).tril(length - num_new)
+    by_head = [part.transpose(0, 1)[None] for part in (queries, keys, values)]
+    attended = functional.scaled_dot_product_attention(
+        by_head[0],
+        by_head[1],
+        by_head[2],
+        attn_mask=mask,
+        is_causal=num_new == length,
+        enable_gqa=True,
+    )
+    return attended[0].transpose(0, 1)
+
+
 class BeamSpan(NamedTuple):
     """The rows of one request: where its prompt lies, int64 [context_len], and each row's slots, int64 [rows, depth].
 
-    The last slot of a row is its own: the place its KV is written to in this step.
+    The last slot of a row is its own: where its KV goes in this step.
     """
 
     rows: slice
@@ -83,19 +110,29 @@ class BeamSpan(NamedTuple):
     ancestors: Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BeamAttention:
-    """All rows of a request over its context as one matrix product per KV head, and over their own ancestors."""
+    """All rows of a request over its context as one matrix product per KV head, and over their own ancestors.
+
+    Spans lie in the order of rows.
+    """
 
     context: KvStorage
     slots: KvStorage
     spans: list[BeamSpan]
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    @cached_property
+    def _own_slots(self) -> Tensor:
+        return torch.cat([ancestors[:, -1] for _, _, ancestors in self.spans])
+
+    def target(self, layer: int) -> KvTarget:
         """See `decoder.Attention`."""
+        return self.slots.target(layer, self._own_slots)
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:  # noqa: ARG002
+        """See `decoder.Attention`; keys and values are read back from the slots, where those of the ancestors are."""
         attended = torch.empty_like(queries)
         for rows, places, ancestors in self.spans:
-            self.slots.write(layer, ancestors[:, -1], keys[rows], values[rows])
             context_kv = self.context.read_by_head(layer, places)  # [kv_heads, context, dim]
             beam_kv = self.slots.read_by_head(layer, ancestors)  # [kv_heads, rows, depth, dim]
             attended[rows] = attend_beams(queries[rows], *context_kv, *beam_kv)

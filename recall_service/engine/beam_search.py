@@ -56,6 +56,10 @@ class BeamSearch:
         """See Search."""
         return [self._waiting.slots]
 
+    def is_ready(self, *, wait: bool) -> bool:  # noqa: ARG002  it never has to wait
+        """See Search."""
+        return True
+
     def found(self) -> Found:
         """See Search."""
         bound = float(self._bound)

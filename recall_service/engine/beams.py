@@ -43,6 +43,19 @@ class BeamRows:
             slots=torch.zeros((1, 0), dtype=torch.int64, device=device),
         )
 
+    @staticmethod
+    def absent(count: int, depth: int, slot: int, device: torch.device) -> "BeamRows":
+        """Rows that do not exist: score -inf. Lawful tokens, and a slot that is nobody's, stand for theirs."""
+        path = torch.zeros((count, depth), dtype=torch.int64, device=device)
+        return BeamRows(
+            node=torch.zeros(count, dtype=torch.int64, device=device),
+            score=torch.full((count,), -torch.inf, device=device),
+            tokens=path,
+            log_probs=path.float(),
+            ranks=path.int(),
+            slots=torch.full_like(path, slot),
+        )
+
     def with_own_slots(self, own: Tensor) -> "BeamRows":
         """The same rows, with the slots int64 [rows] that their last tokens' KV goes to."""
         slots = torch.cat([self.slots, own[:, None]], dim=1)
@@ -71,10 +84,22 @@ class BeamRows:
             slots=rows.slots,
         )
 
+    def with_scores(self, scores: Tensor) -> "BeamRows":
+        """The same rows with other scores, float32 [rows]."""
+        return BeamRows(self.node, scores, self.tokens, self.log_probs, self.ranks, self.slots)
+
+    def parts(self) -> list[Tensor]:
+        """Everything a row owns, in the order of the fields."""
+        return [getattr(self, part.name) for part in fields(BeamRows)]
+
+    def clone(self) -> "BeamRows":
+        """The same rows in memory of their own."""
+        return BeamRows(*(part.clone() for part in self.parts()))
+
     @staticmethod
     def concatenate(groups: Sequence["BeamRows"]) -> "BeamRows":
         """The rows of several groups of one depth, group after group."""
-        return BeamRows(*(torch.cat([getattr(rows, part.name) for rows in groups]) for part in fields(BeamRows)))
+        return BeamRows(*map(torch.cat, zip(*(rows.parts() for rows in groups), strict=True)))
 
     def in_tie_order(self) -> "BeamRows":
         """The same rows as a beam that never prunes ranks them: score descending, then rank of the parent, then code.

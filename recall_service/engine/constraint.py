@@ -34,6 +34,20 @@ class TokenRange(NamedTuple):
     end: int
 
 
+class LevelArrays(NamedTuple):
+    """One level of the trie as it lies on the device, for kernels that walk it themselves.
+
+    offsets: int32 or int64 [nodes + 1]; the children of a node are numbered offsets[node] to offsets[node + 1] - 1.
+    codes: int16 [children], the bits of a uint16. tokens: int64 [codebook_size], of every code.
+    max_children: how many the node with the most has.
+    """
+
+    offsets: Tensor
+    codes: Tensor
+    tokens: Tensor
+    max_children: int
+
+
 class TrieConstraint:
     """A PrefixTrie on the device, speaking the model's token ids.
 
@@ -63,6 +77,8 @@ class TrieConstraint:
         self._level_tokens = [torch.as_tensor(tokens, dtype=torch.int64, device=device) for tokens in level_tokens]
         self._codebooks = [tokens[tokens != NO_TOKEN] for tokens in self._level_tokens]
         self._token_ranges = [TokenRange(int(ids.min()), int(ids.max()) + 1) for ids in self._codebooks]
+        self._are_neighbours = [bool((ids.diff() == 1).all()) for ids in self._codebooks]
+        self._max_children = [int(np.diff(offsets).max()) for offsets in trie.offsets]
 
     def codebook(self, level: int) -> Tensor:
         """The token ids of a level, int64 [codes that have one]."""
@@ -71,6 +87,19 @@ class TrieConstraint:
     def token_range(self, level: int) -> TokenRange:
         """The narrowest range of tokens that holds a level's codebook."""
         return self._token_ranges[level]
+
+    def codebook_columns(self, level: int, first_token: int) -> slice | Tensor:
+        """A level's codebook as columns of logits from first_token on: a slice where it is neighbours in order."""
+        if self._are_neighbours[level]:
+            first, end = self._token_ranges[level]
+            return slice(first - first_token, end - first_token)
+        return self._codebooks[level] - first_token
+
+    def level_arrays(self, level: int) -> LevelArrays:
+        """What a kernel needs to find the children of nodes at depth `level`."""
+        return LevelArrays(
+            self._offsets[level], self._codes[level], self._level_tokens[level], self._max_children[level]
+        )
 
     def children(self, level: int, nodes: Tensor) -> Children:
         """All children of nodes int64 [rows] at depth `level`: a ragged list, flat."""

@@ -6,21 +6,25 @@ The engine is synchronous and belongs to one thread; whoever drives it decides w
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
 from recall_service.engine.beam_search import BeamSearch
 from recall_service.engine.beams import BeamRows
+from recall_service.engine.fixed_search import FixedBeamSearch, has_fixed_shapes
+from recall_service.engine.fixed_steps import FixedKernels, FixedSteps, by_shape
 from recall_service.engine.forwards import Forwards
 from recall_service.engine.free_search import FreeSearch
 from recall_service.engine.kv_cache import BeamSlots, ContextPages, page_bytes
+from recall_service.engine.memory import free_bytes, refuse_what_does_not_fit
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.prefix_cache import PrefixCache
 from recall_service.engine.proven_search import ProvenSearch
-from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace, SearchMode
+from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
+from recall_service.engine.request_checks import model_violations, with_row_budget
 from recall_service.engine.running import RunningRequest
 from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting
 from recall_service.engine.search import Forwarded, Search
@@ -28,12 +32,10 @@ from recall_service.errors import (
     DeadlineExpired,
     EngineFailure,
     InvalidRequest,
+    Overloaded,
     RecallError,
     RequestCancelled,
-    Violation,
 )
-
-_BUDGET_IN_BEAMS = 4  # what proving may cost in all, when the request does not say
 
 
 class Completion(NamedTuple):
@@ -58,6 +60,10 @@ class BeamEngine:
     observe_step: called with a StepReport after each forward.
     skip_rows: forward no row of a catalogue's last level that cannot change the answer.
     slice_head: compute no logits that the score space does not need.
+    fixed_kernels: what searches of fixed shapes run on. None: Triton's kernels on a GPU, for heads of a size that they
+        take; elsewhere no search has fixed shapes, for a host that never waits is worth nothing there.
+    captured: run steps of fixed shapes as CUDA graphs.
+    Raises SettingsError when the GPU has no room for the pools that `limits` ask for.
     """
 
     model: Decoder
@@ -65,11 +71,14 @@ class BeamEngine:
     observe_step: Callable[[StepReport], None] | None = None
     skip_rows: bool = True
     slice_head: bool = True
+    fixed_kernels: FixedKernels | None = None
+    captured: bool = True
 
     pages: ContextPages = field(init=False)
     prefixes: PrefixCache = field(init=False)
     slots: BeamSlots = field(init=False)
     _forwards: Forwards = field(init=False)
+    _fixed_steps: FixedSteps | None = field(init=False, default=None)
     _scheduler: Scheduler = field(init=False)
     _running: list[RunningRequest] = field(init=False, default_factory=list)
     _completed: list[Completion] = field(init=False, default_factory=list)
@@ -79,11 +88,14 @@ class BeamEngine:
         config, limits, where = self.model.config, self.limits, (self.model.dtype, self.model.device)
         num_kept_pages = limits.prefix_cache_bytes // page_bytes(config, limits.page_len, self.model.dtype)
         num_pages = limits.context_pages + (num_kept_pages if limits.prefix_cache else 0)
+        if self.model.device.type == "cuda":
+            refuse_what_does_not_fit(config, limits, num_pages, self.model.dtype, free_bytes(self.model.device))
         self.pages = ContextPages(config, num_pages, limits.page_len, *where)
         self.prefixes = PrefixCache(self.pages)
         self.slots = BeamSlots(config, limits.num_slots, *where)
         self._forwards = Forwards(self.model, self.pages, self.slots, slice_head=self.slice_head)
         self._scheduler = Scheduler(limits)
+        self._fixed_steps = self._make_fixed_steps()
 
     @property
     def is_idle(self) -> bool:
@@ -107,7 +119,7 @@ class BeamEngine:
 
     def submit(self, request: BeamRequest) -> int:
         """Queue a request and return its id. Raises InvalidRequest, or Overloaded when the queue is full."""
-        request = self._with_row_budget(request)
+        request = with_row_budget(request, self.limits)
         self._check(request)
         self._next_id += 1
         self._scheduler.enqueue(Waiting(self._next_id, request, time.monotonic()))
@@ -139,7 +151,10 @@ class BeamEngine:
         with torch.inference_mode():
             self._drop_expired()
             self._admit()
-            self._advance(self._forward())
+            fresh = [running for running in self._running if not running.steps]
+            self._go_down_fixed()
+            self._advance(self._forward("decode", self._ragged(), self._forwards.decode))
+            self._advance(self._forward("prefill", fresh, self._forwards.prefill))
             self._finish()
             self._free_orphans()
         completed, self._completed = self._completed, []
@@ -160,34 +175,16 @@ class BeamEngine:
             results.append(outcome)
         return results
 
-    def _with_row_budget(self, request: BeamRequest) -> BeamRequest:
-        """The request, its budget decided if that was left to the engine."""
-        if request.search_mode is not SearchMode.PROVEN or request.row_budget:
-            return request
-        rows_of_beam = 1 + request.beam_width * (request.path_len - 1)
-        return replace(request, row_budget=min(_BUDGET_IN_BEAMS * rows_of_beam, self.limits.num_slots + 1))
+    def prepare(self, request: BeamRequest) -> None:
+        """Make ready the steps of fixed shapes that as many requests like this one as fit can come to need."""
+        if self._fixed_steps is not None and has_fixed_shapes(request):
+            with torch.inference_mode():
+                self._fixed_steps.prepare(request, max(1, self.limits.max_rows // request.beam_width))
 
     def _check(self, request: BeamRequest) -> None:
-        violations = [*self._scheduler.violations(request, self.pages), *self._model_violations(request)]
+        violations = [*self._scheduler.violations(request, self.pages), *model_violations(request, self.model.config)]
         if violations:
             raise InvalidRequest(violations)
-
-    def _model_violations(self, request: BeamRequest) -> Iterator[Violation]:
-        """What the model cannot do, whatever the limits."""
-        config, prompt, constraint = self.model.config, request.prompt, request.constraint
-        if len(prompt) and not (prompt.min() >= 0 and prompt.max() < config.vocab_size):
-            yield Violation("prompt", f"holds a token id outside 0 to {config.vocab_size - 1}")
-        longest = config.max_positions - request.path_len + 1  # the last token is never forwarded
-        if len(prompt) > longest:
-            yield Violation("prompt", f"{len(prompt)} tokens; the model reaches {longest}")
-        if constraint is not None and constraint.max_token >= config.vocab_size:
-            yield Violation("constraint", f"names token {constraint.max_token}; the model has {config.vocab_size}")
-        if request.generation is not None:
-            yield from request.generation.violations(config.vocab_size)
-        if constraint is None and request.score_space is not ScoreSpace.VOCABULARY:
-            yield Violation("score_space", f"{request.score_space.value}; a free search knows VOCABULARY alone")
-        if constraint is None and request.search_mode is not SearchMode.BEAM:
-            yield Violation("search_mode", f"{request.search_mode.value}; a free search knows BEAM alone")
 
     def _drop_expired(self) -> None:
         now = time.monotonic()
@@ -217,36 +214,79 @@ class BeamEngine:
                 )
             )
 
+    def _make_fixed_steps(self) -> FixedSteps | None:
+        kernels = self.fixed_kernels
+        if kernels is None and self.model.device.type == "cuda":
+            from recall_service.engine.kernels.fixed import kernels_for  # no CPU needs Triton
+
+            kernels = kernels_for(self.model.config.head_dim)
+        if kernels is None:
+            return None
+        return FixedSteps(
+            self.model,
+            self.pages,
+            self.slots,
+            max_pages=self.pages.pages_for(self.limits.max_prompt_tokens),
+            kernels=kernels,
+            slice_head=self.slice_head,
+            captured=self.captured,
+        )
+
     def _search(self, request: BeamRequest) -> Search:
         device = self.model.device
+        if self._fixed_steps is not None and has_fixed_shapes(request):
+            return FixedBeamSearch(request, self._fixed_steps.kernels.selection)
         if request.generation is not None:
             return FreeSearch(request, request.generation, device)
         if request.search_mode is SearchMode.PROVEN:
             return ProvenSearch(request, device)
         return BeamSearch(request, device, skip_rows=self.skip_rows)
 
-    def _forward(self) -> list[tuple[RunningRequest, list[Forwarded]]]:
-        """The rows of every running request with their logits. Where a forward fails, its requests fail."""
-        deeper = [running for running in self._running if running.steps]
-        fresh = [running for running in self._running if not running.steps]
-        forwarded: list[tuple[RunningRequest, list[Forwarded]]] = []
-        phases = (("decode", deeper, self._forwards.decode), ("prefill", fresh, self._forwards.prefill))
-        for phase, batch, forward in phases:
-            if not batch:
-                continue
+    def _ragged(self) -> list[RunningRequest]:
+        """The requests whose rows are forwarded together, whatever their shapes."""
+        deeper = [running for running in self._running if running.steps and running.groups]
+        return [running for running in deeper if not isinstance(running.search, FixedBeamSearch)]
+
+    def _forward(
+        self,
+        phase: str,
+        batch: list[RunningRequest],
+        forward: Callable[[list[RunningRequest]], list[list[Forwarded]]],
+    ) -> list[tuple[RunningRequest, list[Forwarded]]]:
+        """The rows of the requests with their logits. Where the forward fails, its requests fail."""
+        if not batch:
+            return []
+        try:
+            results = forward(batch)
+        except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
+            self._fail(batch, _failure(phase, error))
+            return []
+        self._count(phase, batch)
+        return list(zip(batch, results, strict=True))
+
+    def _go_down_fixed(self) -> None:
+        """A level further with every search of fixed shapes: those of one shape together."""
+        if self._fixed_steps is None:
+            return
+        for shape, members in by_shape(self._running).items():
+            batch = [running for running, _ in members]
             try:
-                results = forward(batch)
-            except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
-                self._fail(batch, _failure(phase, error))
+                levels = self._fixed_steps.run(shape, batch)
+            except Exception as error:  # noqa: BLE001  the others go on
+                self._fail(batch, _failure("decode", error))
                 continue
-            forwarded += zip(batch, results, strict=True)
-            for running in batch:
-                running.steps += 1
-                running.rows_forwarded += running.num_rows
-                running.prefilled = running.prefilled or time.monotonic()
-            if self.observe_step is not None:
-                self.observe_step(StepReport(phase, len(batch), sum(running.num_rows for running in batch)))
-        return forwarded
+            self._count("decode", batch)
+            for (running, search), level in zip(members, levels, strict=True):
+                running.groups = search.take(level)
+
+    def _count(self, phase: str, batch: list[RunningRequest]) -> None:
+        """Take note of a forward that has run."""
+        for running in batch:
+            running.steps += 1
+            running.rows_forwarded += running.num_rows
+            running.prefilled = running.prefilled or time.monotonic()
+        if self.observe_step is not None:
+            self.observe_step(StepReport(phase, len(batch), sum(running.num_rows for running in batch)))
 
     def _advance(self, forwarded: list[tuple[RunningRequest, list[Forwarded]]]) -> None:
         """Each request's search says what it wants next; one whose logits are not numbers fails alone."""
@@ -258,40 +298,29 @@ class BeamEngine:
             except Exception as error:  # noqa: BLE001  out of memory, most likely: narrower beams may still fit
                 self._fail([running], _failure("selection", error))
             else:
-                if self.limits.prefix_cache and running.steps == 1:  # not sooner: the logits vouch for the prompt's KV
-                    self.prefixes.publish(running.request.prompt, running.context.pages)
+                if not isinstance(running.search, FixedBeamSearch):
+                    self._publish(running)
+
+    def _publish(self, running: RunningRequest) -> None:
+        """Let other prompts find this one's pages; not sooner than something vouches for what the forward wrote."""
+        if self.limits.prefix_cache and not running.is_published:
+            running.is_published = True
+            self.prefixes.publish(running.request.prompt, running.context.pages)
 
     def _finish(self) -> None:
-        """Complete the requests that want nothing more."""
+        """Complete the requests that want nothing more, as soon as their outcomes are at hand."""
+        nothing_else = all(not running.groups for running in self._running)
         done = [running for running in self._running if not running.groups]
-        self._completed += [Completion(running.request_id, self._result(running)) for running in done]
-        self._drop(done)
-
-    def _result(self, running: RunningRequest) -> BeamResult:
-        paths, bound, proven_count, rows_skipped = running.search.found()
-        request, scores = running.request, paths.scores.cpu().numpy()
-        lengths = paths.lengths.cpu().numpy()
-        longest = int(lengths.max()) if len(lengths) else request.path_len  # a search may run dry before its last level
-        tokens, log_probs, ranks = (
-            part[:, :longest].cpu().numpy().reshape(-1, longest)
-            for part in (paths.tokens, paths.log_probs, paths.ranks)
-        )
-        return BeamResult(
-            tokens=tokens,
-            lengths=lengths,
-            scores=scores,
-            log_probs=log_probs,
-            ranks=ranks if request.with_ranks else None,
-            leaves=paths.nodes.cpu().numpy() if request.constraint is not None else None,
-            bound=bound,
-            proven_count=proven_count,
-            rows_forwarded=running.rows_forwarded,
-            rows_skipped=rows_skipped,
-            cached_prompt_tokens=running.context.num_cached_tokens,
-            queue_seconds=running.admitted - running.submitted,
-            prefill_seconds=running.prefilled - running.admitted,
-            decode_seconds=time.monotonic() - running.prefilled,
-        )
+        ready = [running for running in done if running.search.is_ready(wait=nothing_else)]
+        for running in ready:
+            try:
+                result = running.result(time.monotonic())
+            except EngineFailure as error:
+                self._fail([running], error)
+                continue
+            self._publish(running)
+            self._completed.append(Completion(running.request_id, result))
+            self._drop([running])
 
     def _fail(self, failed: list[RunningRequest], error: RecallError) -> None:
         self._completed += [Completion(running.request_id, error) for running in failed]
@@ -312,8 +341,11 @@ class BeamEngine:
         self.slots.keep_only(torch.cat([nothing, *live, *held]))
 
 
-def _failure(stage: str, error: Exception) -> EngineFailure:
+def _failure(stage: str, error: Exception) -> RecallError:
     """Names the kind of error and no more: its text may hold addresses and paths, which go to logs by the cause."""
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+        return Overloaded(f"no memory left for the {stage} step", retry_after_seconds=1.0)
     failure = EngineFailure(f"the {stage} step failed: {type(error).__name__}")
     failure.__cause__ = error
     return failure

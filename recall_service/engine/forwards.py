@@ -13,6 +13,7 @@ from recall_service.engine.kv_cache import BeamSlots, ContextPages
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.running import RunningRequest
 from recall_service.engine.search import Forwarded
+from recall_service.engine.transfer import to_device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +42,10 @@ class Forwards:
             for running, new, end, prefix_len in zip(batch, new_tokens, ends, prefix_lens, strict=True)
         ]
         attention = PromptAttention(self.pages.storage, spans)
-        last_rows = torch.tensor(ends, device=device) - 1
-        hidden = self.model.hidden(tokens.to(device), positions.to(device), attention, last_rows)
+        tokens, positions, last_rows = (
+            to_device(values, device, torch.int64) for values in (tokens, positions, [end - 1 for end in ends])
+        )
+        hidden = self.model.hidden(tokens, positions, attention, last_rows)
         groups = [(running, running.groups[0]) for running in batch]
         return [[forwarded] for forwarded in self._with_logits(groups, hidden)]
 

@@ -46,6 +46,10 @@ class FreeSearch:
         """See Search: paths that have ended are never read again."""
         return []
 
+    def is_ready(self, *, wait: bool) -> bool:  # noqa: ARG002  it never has to wait
+        """See Search."""
+        return True
+
     def found(self) -> Found:
         """See Search."""
         num_results = self._request.num_results or self._request.beam_width

@@ -6,10 +6,29 @@ no live row names it. That is one set difference over the pool after each step: 
 wrong, and a request that ends for any reason gives back its slots by no longer being there.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from recall_service.engine.models.config import DecoderConfig
+from recall_service.engine.transfer import to_device
+
+
+class KvTarget(NamedTuple):
+    """Where the keys and values of a batch of rows go, in one layer.
+
+    keys, values: [places, kv_heads, head_dim], the whole layer of a storage. places: int64 [n], one for each row.
+    """
+
+    keys: Tensor
+    values: Tensor
+    places: Tensor
+
+    def store(self, keys: Tensor, values: Tensor) -> None:
+        """Write keys and values [n, kv_heads, head_dim]."""
+        self.keys.index_copy_(0, self.places, keys)
+        self.values.index_copy_(0, self.places, values)
 
 
 class KvStorage:
@@ -20,10 +39,9 @@ class KvStorage:
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
 
-    def write(self, layer: int, places: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values [n, kv_heads, head_dim] at places int64 [n]."""
-        self.keys[layer].index_copy_(0, places, keys)
-        self.values[layer].index_copy_(0, places, values)
+    def target(self, layer: int, places: Tensor) -> KvTarget:
+        """One layer as the target of rows that go to places int64 [n]."""
+        return KvTarget(self.keys[layer], self.values[layer], places)
 
     def read(self, layer: int, places: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [*places.shape, kv_heads, head_dim] of places int64 of any shape."""
@@ -77,15 +95,20 @@ class ContextPages:
     def places(self, pages: list[int], num_tokens: int) -> Tensor:
         """Storage places int64 [num_tokens] of a prompt's tokens, in order."""
         device = self.storage.keys.device
-        first = torch.tensor(pages, dtype=torch.int64, device=device) * self.page_len
+        first = to_device(pages, device, torch.int64) * self.page_len
         return (first[:, None] + torch.arange(self.page_len, device=device)).flatten()[:num_tokens]
 
 
 class BeamSlots:
-    """One slot per generated token that a live row descends from."""
+    """One slot per generated token that a live row descends from, and one more, `scratch`, that is nobody's.
+
+    What a row that does not exist would keep goes to scratch.
+    """
 
     def __init__(self, config: DecoderConfig, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.storage = KvStorage(config, num_slots, dtype, device)
+        self.storage = KvStorage(config, num_slots + 1, dtype, device)
+        self.scratch = num_slots
+        self._checks_callers = device.type == "cpu"  # on a GPU the host would have to wait for what it checks
         self._used = torch.zeros(num_slots, dtype=torch.bool, device=device)
 
     @property
@@ -99,15 +122,20 @@ class BeamSlots:
         return int(self._used.sum())
 
     def allocate(self, count: int) -> Tensor:
-        """The `count` lowest free slots, int64. Asks for no more than are free: admission sees to that."""
-        free = torch.nonzero(~self._used).squeeze(1)[:count]
-        assert len(free) == count, "admission lets in only what fits"
-        self._used[free] = True
+        """The `count` lowest free slots, int64. Asks for no more than are free: admission sees to that.
+
+        The k-th free slot is the first with k free ones up to it. Found so, no count has to come to the host.
+        """
+        assert not self._checks_callers or count <= self.num_slots - self.num_used, "admission lets in only what fits"
+        num_free_up_to = (~self._used).cumsum(0)
+        free = torch.searchsorted(num_free_up_to, torch.arange(1, count + 1, device=self._used.device))
+        self._used.index_fill_(0, free, value=True)
         return free
 
     def keep_only(self, named: Tensor) -> None:
         """Free every slot but those named (int64, any shape, repeats welcome): used before minus kept."""
         kept = torch.zeros_like(self._used)
-        kept[named.flatten()] = True
-        assert not bool((kept & ~self._used).any()), "a live row names a slot that was never allocated"
+        kept.index_fill_(0, named.flatten(), value=True)
+        is_wrong = kept & ~self._used
+        assert not (self._checks_callers and bool(is_wrong.any())), "a live row names a slot that was never allocated"
         self._used = kept

@@ -54,6 +54,10 @@ class ProvenSearch:
         """See Search."""
         return self._frontier.slots()
 
+    def is_ready(self, *, wait: bool) -> bool:  # noqa: ARG002  it never has to wait
+        """See Search."""
+        return True
+
     def found(self) -> Found:
         """See Search."""
         unexplored = self._frontier.best

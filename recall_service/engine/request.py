@@ -61,6 +61,11 @@ class BeamRequest:
             return self.constraint.num_steps
         return 0 if self.generation is None else self.generation.max_new_tokens
 
+    @property
+    def is_plain_beam(self) -> bool:
+        """A catalogue, level by level, and nothing more."""
+        return self.constraint is not None and self.search_mode is SearchMode.BEAM
+
     def tokens_needed(self, level: int) -> "TokenRange | None":
         """The tokens whose logits the score space needs at a level of the catalogue; None: the whole vocabulary."""
         if self.constraint is None or self.score_space is ScoreSpace.VOCABULARY:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from recall_service.engine.beams import BeamRows
 from recall_service.engine.prefix_cache import PromptPages
-from recall_service.engine.request import BeamRequest
+from recall_service.engine.request import BeamRequest, BeamResult
 from recall_service.engine.search import Search
 
 
@@ -25,8 +25,36 @@ class RunningRequest:
     prefilled: float = 0.0
     steps: int = 0
     rows_forwarded: int = 0
+    is_published: bool = False  # whether other prompts may find its pages
 
     @property
     def num_rows(self) -> int:
         """Rows to forward next."""
         return sum(map(len, self.groups))
+
+    def result(self, now: float) -> BeamResult:
+        """What the search found by now (seconds of time.monotonic()), as arrays. Raises ModelOutputError when the logits were not numbers."""
+        paths, bound, proven_count, rows_skipped, rows_absent = self.search.found()
+        request, scores = self.request, paths.scores.cpu().numpy()
+        lengths = paths.lengths.cpu().numpy()
+        longest = int(lengths.max()) if len(lengths) else request.path_len  # it may run dry before its last level
+        tokens, log_probs, ranks = (
+            part[:, :longest].cpu().numpy().reshape(-1, longest)
+            for part in (paths.tokens, paths.log_probs, paths.ranks)
+        )
+        return BeamResult(
+            tokens=tokens,
+            lengths=lengths,
+            scores=scores,
+            log_probs=log_probs,
+            ranks=ranks if request.with_ranks else None,
+            leaves=paths.nodes.cpu().numpy() if request.constraint is not None else None,
+            bound=bound,
+            proven_count=proven_count,
+            rows_forwarded=self.rows_forwarded - rows_absent,
+            rows_skipped=rows_skipped,
+            cached_prompt_tokens=self.context.num_cached_tokens,
+            queue_seconds=self.admitted - self.submitted,
+            prefill_seconds=self.prefilled - self.admitted,
+            decode_seconds=now - self.prefilled,
+        )

@@ -26,12 +26,14 @@ class Found(NamedTuple):
     bound: -inf when there is no path outside; inf when nothing is known of those.
     proven_count: how many leading paths are the true top of all there are.
     rows_skipped: rows of the beam that were never forwarded, for they could not change the paths.
+    rows_absent: rows that were forwarded to fill a shape and never existed.
     """
 
     paths: Hypotheses
     bound: float
     proven_count: int
     rows_skipped: int = 0
+    rows_absent: int = 0
 
 
 class Search(Protocol):
@@ -46,5 +48,8 @@ class Search(Protocol):
     def held_slots(self) -> list[Tensor]:
         """Slots that rows not being forwarded still descend from: int64, any shape."""
 
+    def is_ready(self, *, wait: bool) -> bool:
+        """Whether the outcome is there, once `advance` asked for nothing; with `wait`, only once it is."""
+
     def found(self) -> Found:
-        """The outcome; only after `advance` asked for nothing."""
+        """The outcome; only when it is ready. Raises ModelOutputError when the logits were not numbers."""

@@ -65,7 +65,7 @@ class Bundle:
         return self.template.build(self.catalog.sids_of(newest)), num_unknown
 
 
-def load_bundle(directory: Path) -> Bundle:
+def load_bundle(directory: Path, device: str = "cpu") -> Bundle:
     """Load the bundle of `directory`/bundle.toml.
 
     Raises BundleError, CheckpointError or CatalogError, each naming the file or key, the value and the remedy.
@@ -74,7 +74,7 @@ def load_bundle(directory: Path) -> Bundle:
     model_path = directory / file.model.path
     if not model_path.is_dir():
         raise BundleError(f"{directory / BUNDLE_FILE}: model.path {file.model.path!r} is no directory; correct it")
-    model = load_decoder(model_path, file.model.dtype)
+    model = load_decoder(model_path, file.model.dtype, device)
     catalog = _load_catalog(directory, file.catalog)
     try:
         return _assemble(directory, file, model, catalog, HuggingFaceEncoder(model_path))
@@ -148,9 +148,9 @@ def _version(file: BundleFile, model_path: Path) -> str:
     return "-".join(part for part in (file.bundle.version, digest.hexdigest()[:12]) if part)
 
 
-def check_setup(directory: Path) -> Bundle:
+def check_setup(directory: Path, device: str = "cpu") -> Bundle:
     """Load a bundle and turn whatever is wrong with it, its catalogue included, into a SetupError."""
     try:
-        return load_bundle(directory)
+        return load_bundle(directory, device)
     except CatalogError as error:
         raise SetupError(str(error)) from None

@@ -1,6 +1,7 @@
 """Drives a BeamEngine in a thread of its own, so that a step never holds up the event loop; asyncio code awaits it."""
 
 import asyncio
+import concurrent.futures
 import logging
 import queue
 import threading
@@ -53,6 +54,21 @@ class EngineRunner:
                 stage(self.engine.stage_of(ticket.request_id))
             self._inbox.put(partial(self._cancel, ticket))
             raise
+
+    async def prepare(self, request: BeamRequest) -> None:
+        """Make ready what any number of requests of this shape will run on, in the engine's thread."""
+        prepared: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                self.engine.prepare(request)
+            except Exception as error:  # noqa: BLE001  whoever waits for it raises it
+                prepared.set_exception(error)
+            else:
+                prepared.set_result(None)
+
+        self._inbox.put(run)
+        await asyncio.wrap_future(prepared)
 
     def stop(self) -> None:
         """Fail what is under way with NotReady and end the thread. Blocks until the running step ends."""

@@ -25,18 +25,21 @@ class LiveBundle:
     info: BundleInfo
 
     async def warm_up(self) -> None:
-        """Search once with the widest beam after the longest history prompt, so that no caller pays for first times."""
+        """Search once with the widest beam after the longest history prompt, so that no caller pays for first times.
+
+        And once with the default width, for which a GPU's engine makes ready the steps of any number of requests.
+        """
         template, prompt = self.bundle.template, self.bundle.file.prompt
         trie = self.bundle.catalog.trie
         leaves = np.arange(prompt.max_history) % trie.num_leaves
-        await self.runner.search(
-            BeamRequest(
-                prompt=template.build(trie.leaf_sids(leaves)),
-                beam_width=self.info.max_beam_width,
-                constraint=self.bundle.constraint,
-                score_space=self.info.score_space,
-            )
+        widest = BeamRequest(
+            prompt=template.build(trie.leaf_sids(leaves)),
+            beam_width=self.info.max_beam_width,
+            constraint=self.bundle.constraint,
+            score_space=self.info.score_space,
         )
+        await self.runner.search(widest)
+        await self.runner.prepare(replace(widest, beam_width=self.info.default_beam_width))
 
 
 class Registry:
@@ -81,9 +84,12 @@ class Registry:
             entry.runner.stop()
 
 
-def open_registry(directories: Sequence[Path], default: str, limits: EngineLimits, observer: Observer) -> Registry:
+def open_registry(
+    directories: Sequence[Path], default: str, limits: EngineLimits, observer: Observer, device: str = "cpu"
+) -> Registry:
     """Load bundles, check that the engine's limits carry them, and start an engine for each.
 
+    device: where the models live, cpu or cuda.
     default: name of the bundle asked when a request names none; empty for the first directory's.
     Raises SetupError before any engine is started.
     """
@@ -91,7 +97,7 @@ def open_registry(directories: Sequence[Path], default: str, limits: EngineLimit
         raise BundleError("bundles: none given; name at least one bundle directory")
     bundles: dict[str, Bundle] = {}
     for directory in directories:
-        bundle = check_setup(directory)
+        bundle = check_setup(directory, device)
         if bundle.name in bundles:
             raise BundleError(f"{directory}: another bundle is called {bundle.name!r}; rename one")
         _check_limits(bundle, limits)

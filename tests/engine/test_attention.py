@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from recall_service.engine import attention
-from recall_service.engine.attention import attend_beams, attend_causally
+from recall_service.engine.attention import attend_beams, attend_causally, attend_causally_fused
 from recall_service.engine.kv_cache import KvStorage
 from recall_service.engine.models.decoder import Decoder
 
@@ -55,6 +55,8 @@ def test_prompts_attend_to_all_that_is_not_after_them(num_new: int, prefix_len: 
     queries = 3 * torch.randn(num_new, heads, 6, generator=generator)
     keys, values = random_kv(generator, prefix_len + num_new, kv_heads, 6)
     attended = attend_causally(queries, keys, values)
+    fused = attend_causally_fused(queries, keys, values)
+    torch.testing.assert_close(attended, fused, atol=3e-6, rtol=3e-6)
     for position in range(num_new):
         seen = slice(prefix_len + position + 1)
         nothing = torch.empty(1, 0, kv_heads, 6)
@@ -87,7 +89,7 @@ def test_storage_reads_what_was_written_and_nothing_else(tiny_decoder: Decoder) 
     storage.keys.fill_(torch.nan)
     storage.values.fill_(torch.nan)
     kv = random_kv(torch.Generator().manual_seed(0), 2, 2, 12)
-    storage.write(1, torch.tensor([4, 1]), *kv)
+    storage.target(1, torch.tensor([4, 1])).store(*kv)
     keys, values = storage.read(1, torch.tensor([[1], [4]]))
     torch.testing.assert_close(keys[:, 0], kv[0].flip(0), atol=0, rtol=0)
     torch.testing.assert_close(values[:, 0], kv[1].flip(0), atol=0, rtol=0)

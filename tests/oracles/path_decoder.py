@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recall_service.engine.attention import BeamAttention, PromptAttention
+from recall_service.engine.attention import BeamAttention, BeamSpan, PromptAttention
+from recall_service.engine.fixed_steps import FixedAttention
 from recall_service.engine.models.config import DecoderConfig
 from recall_service.engine.models.rope import RopeScaling
 from tests.oracles.recompute_beam import Path
@@ -56,20 +57,20 @@ class PathDecoder:
         self,
         tokens: Tensor,
         positions: Tensor,
-        attention: PromptAttention | BeamAttention,
+        attention: PromptAttention | BeamAttention | FixedAttention,
         wanted: Tensor | None = None,
     ) -> Tensor:
         """float32 [n or wanted, 1]: the number of each row's path."""
         self._paths = [()] * len(tokens)
-        for span in attention.spans:
-            own = tokens[span.rows].float()[:, None, None].expand(-1, 1, 2)  # [n, kv_heads, head_dim]
+        own = tokens.float()[:, None, None].expand(-1, 1, 2)  # [n, kv_heads, head_dim]
+        attention.target(0).store(own, own)
+        spans = _spans(attention) if isinstance(attention, FixedAttention) else attention.spans
+        for span in spans:
             rows = range(len(tokens))[span.rows]
             if isinstance(attention, PromptAttention):
-                attention.context.write(0, span.places[span.prefix_len :], own, own)
                 prompt = _token_ids(attention.context.read(0, span.places)[0])
                 paths = [prompt[: index + 1] for index in range(span.prefix_len, len(prompt))]
             else:
-                attention.slots.write(0, span.ancestors[:, -1], own, own)
                 prompt = _token_ids(attention.context.read(0, span.places)[0])
                 paths = [prompt + _token_ids(keys) for keys in attention.slots.read(0, span.ancestors)[0]]
             for row, path in zip(rows, paths, strict=True):
@@ -83,6 +84,19 @@ class PathDecoder:
         paths = [self._paths[int(row)] for row in hidden[:, 0]]
         logits = torch.from_numpy(np.array([self.path_logits(path) for path in paths], np.float32))
         return logits[:, first_token:end_token]
+
+
+def _spans(attention: FixedAttention) -> list[BeamSpan]:
+    """The requests that are no padding, as the other attention names them."""
+    width = len(attention.ancestors) // len(attention.context_lens)
+    first = attention.page_table[:, :, None].long() * attention.page_len
+    places = (first + torch.arange(attention.page_len)).flatten(1)
+    spans = []
+    for index, length in enumerate(attention.context_lens.tolist()):
+        rows = slice(index * width, (index + 1) * width)
+        if length:
+            spans.append(BeamSpan(rows, places[index, :length], attention.ancestors[rows]))
+    return spans
 
 
 def _token_ids(keys: Tensor) -> Path:

@@ -1,7 +1,8 @@
 """Our own forward of a pre-norm decoder: the Qwen3, Qwen2 and Llama families.
 
 The decoder knows matrices and positions. Where keys and values are kept, and who attends to what, is the business of
-the attention that is handed in: the same forward runs prompts and beams.
+the attention that is handed in: the same forward runs prompts and beams. What lies between the matrix products is done
+by the operations it was built with.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from recall_service.engine.kv_cache import KvTarget
 from recall_service.engine.models.config import DecoderConfig
 from recall_service.engine.models.linear import Linear
-from recall_service.engine.models.rope import rotate, rotation_table
+from recall_service.engine.models.operations import Operations, TorchOperations
+from recall_service.engine.models.rope import rotation_table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,21 +43,25 @@ class DecoderWeights:
 
 
 class Attention(Protocol):
-    """Keeps the keys and values of the rows, and lets the rows attend."""
+    """Says where the keys and values of the rows are kept, and lets the rows attend."""
+
+    def target(self, layer: int) -> KvTarget:
+        """Where the n rows of the batch keep their keys and values; they are written there before `attend`."""
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Queries [m, heads, head_dim], keys and values [n, kv_heads, head_dim] -> [m, heads, head_dim].
 
-        m is n, or in the last layer the number of rows that `Decoder.hidden` was asked for.
+        m is n, or in the last layer the number of rows that `Decoder.hidden` was asked for. None need be contiguous.
         """
 
 
 class Decoder:
     """Weights and the forward over a flat batch of tokens."""
 
-    def __init__(self, config: DecoderConfig, weights: DecoderWeights) -> None:
+    def __init__(self, config: DecoderConfig, weights: DecoderWeights, *, operations: Operations | None = None) -> None:
         self.config = config
         self._weights = weights
+        self._operations = operations or TorchOperations()
         table = rotation_table(config.rope, config.head_dim, config.max_positions, self.dtype)
         self._cosines, self._sines = (part.to(self.device) for part in table)
 
@@ -69,52 +76,42 @@ class Decoder:
         return self._weights.embedding.device
 
     def hidden(self, tokens: Tensor, positions: Tensor, attention: Attention, wanted: Tensor | None = None) -> Tensor:
-        """Token ids and their positions, int64 [n] each -> states [n, hidden_size] before the final norm.
+        """Token ids and their positions, int64 [n] each -> states [n, hidden_size] after the final norm.
 
         wanted: int64 [m], the rows whose states are asked for, [m, hidden_size]; the last layer then does for the
         others only what their keys and values need.
         """
+        layers, operations, eps = self._weights.layers, self._operations, self.config.norm_eps
         states = functional.embedding(tokens, self._weights.embedding)
-        cosines, sines = self._cosines[positions], self._sines[positions]
-        last = len(self._weights.layers) - 1
-        for index, layer in enumerate(self._weights.layers):
-            rows = wanted if index == last else None
-            attended = self._attention(index, layer, states, cosines, sines, attention, rows)
-            states = (states if rows is None else states[rows]) + attended
-            states = states + self._mlp(layer, states)
-        return states
+        normed = operations.norm(states, layers[0].attention_norm, eps)
+        turn = self._cosines[positions], self._sines[positions]
+        next_norms = [*(layer.attention_norm for layer in layers[1:]), self._weights.final_norm]
+        for index, (layer, next_norm) in enumerate(zip(layers, next_norms, strict=True)):
+            rows = wanted if index == len(layers) - 1 else None
+            attended = self._attention(index, layer, normed, turn, attention, rows)
+            states = states if rows is None else states[rows]
+            states, normed = operations.add_norm(states, attended, layer.mlp_norm, eps)
+            updated = layer.down(operations.gate(layer.gate_up(normed)))
+            states, normed = operations.add_norm(states, updated, next_norm, eps)
+        return normed
 
     def logits(self, hidden: Tensor, first_token: int = 0, end_token: int | None = None) -> Tensor:
         """Hidden states [n, hidden_size] -> logits [n, tokens], in the model's dtype, of a range of the vocabulary."""
-        head = self._weights.head[first_token:end_token]
-        return functional.linear(self._norm(hidden, self._weights.final_norm), head)
+        return functional.linear(hidden, self._weights.head[first_token:end_token])
 
     def _attention(
         self,
         index: int,
         layer: LayerWeights,
-        states: Tensor,
-        cosines: Tensor,
-        sines: Tensor,
+        normed: Tensor,
+        turn: tuple[Tensor, Tensor],
         attention: Attention,
         wanted: Tensor | None,
     ) -> Tensor:
         config = self.config
-        qkv = layer.qkv(self._norm(states, layer.attention_norm))
-        heads = qkv.unflatten(-1, (-1, config.head_dim))  # [n, heads + 2 kv_heads, head_dim]
-        turning, values = heads.split((config.num_heads + config.num_kv_heads, config.num_kv_heads), dim=1)
-        if layer.head_norm is not None:
-            turning = self._norm(turning, layer.head_norm)
-        queries, keys = rotate(turning, cosines, sines).split((config.num_heads, config.num_kv_heads), dim=1)
+        heads = layer.qkv(normed).unflatten(-1, (-1, config.head_dim))  # [n, heads + 2 kv_heads, head_dim]
+        queries, keys, values = self._operations.turn_and_store(
+            heads, layer.head_norm, config.norm_eps, *turn, config.num_heads, attention.target(index)
+        )
         attended = attention.attend(index, queries if wanted is None else queries[wanted], keys, values)
         return layer.out(attended.flatten(1))
-
-    def _mlp(self, layer: LayerWeights, states: Tensor) -> Tensor:
-        gate, up = layer.gate_up(self._norm(states, layer.mlp_norm)).chunk(2, -1)
-        return layer.down(functional.silu(gate) * up)
-
-    def _norm(self, states: Tensor, weight: Tensor) -> Tensor:
-        """Root-mean-square norm in fp32, rounded before the weight is applied, as these models were trained."""
-        wide = states.float()
-        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)
-        return weight * scaled.to(states.dtype)

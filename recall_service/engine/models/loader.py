@@ -9,6 +9,7 @@ from recall_service.engine.models.checkpoint import Checkpoint
 from recall_service.engine.models.config import DecoderConfig, read_config
 from recall_service.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
 from recall_service.engine.models.linear import Linear
+from recall_service.engine.models.operations import Operations, TorchOperations
 from recall_service.errors import CheckpointError
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -28,7 +29,15 @@ def load_decoder(directory: Path, dtype: str = "auto", device: str = "cpu", *, p
     reader = _Reader(checkpoint, config, _resolve_dtype(dtype, config, checkpoint), device, pack=pack_weights)
     weights = reader.weights()
     reader.refuse_unread()
-    return Decoder(config, weights)
+    return Decoder(config, weights, operations=_operations_for(weights.embedding.device))
+
+
+def _operations_for(device: torch.device) -> Operations:
+    if device.type != "cuda":
+        return TorchOperations()
+    from recall_service.engine.kernels.operations import TritonOperations  # triton is of no use where no GPU is
+
+    return TritonOperations()
 
 
 def _resolve_dtype(dtype: str, config: DecoderConfig, checkpoint: Checkpoint) -> torch.dtype:

@@ -1,0 +1,21 @@
+"""Which device the model and its engine live on."""
+
+import torch
+
+from recall_service.errors import SettingsError
+
+
+def resolve_device(name: str) -> str:
+    """`auto` as the GPU that torch sees, else the CPU; any other name as it stands.
+
+    Raises SettingsError when a GPU is named that torch does not see.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SettingsError(
+            f"device: {name!r}; torch {torch.__version__} sees {torch.cuda.device_count()} GPUs: give auto or cpu, or "
+            "install a CUDA build of torch and the driver it needs"
+        )
+    return name

@@ -1,0 +1,41 @@
+"""Whether a GPU has room for what an engine allocates at start, said before it is tried."""
+
+import torch
+
+from recall_service.engine.kv_cache import page_bytes
+from recall_service.engine.models.config import DecoderConfig
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import SettingsError
+
+_GIB = 1 << 30
+
+
+def free_bytes(device: torch.device) -> int:
+    """What is free on a GPU now, with what torch holds and does not use."""
+    on_device: int = torch.cuda.mem_get_info(device)[0]
+    return on_device + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def refuse_what_does_not_fit(
+    config: DecoderConfig, limits: EngineLimits, num_pages: int, dtype: torch.dtype, num_free: int
+) -> None:
+    """Raises SettingsError with the sizes when pools and the widest step take more than `num_free` bytes.
+
+    A step's own memory is estimated from its largest parts: the logits of all rows, in the model's dtype and once more
+    in fp32 where they are reduced, and the activations of one layer of a whole prompt or of all rows.
+    """
+    token_bytes = page_bytes(config, 1, dtype)
+    pages = num_pages * limits.page_len * token_bytes
+    slots = (limits.num_slots + 1) * token_bytes
+    attention_size = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    activation = (6 * config.hidden_size + 2 * attention_size + 3 * config.mlp_size) * dtype.itemsize
+    logits = limits.max_rows * config.vocab_size * (dtype.itemsize + torch.float32.itemsize)
+    step = logits + max(limits.max_rows, limits.max_prompt_tokens) * activation
+    if pages + slots + step > num_free:
+        sizes = ", ".join(
+            f"{name} {size / _GIB:.2f}" for name, size in (("pages", pages), ("slots", slots), ("a step", step))
+        )
+        raise SettingsError(
+            f"engine limits: the GPU has {num_free / _GIB:.2f} GiB free beside the weights; needed are {sizes} GiB: "
+            "lower max_rows, max_steps or max_slots, context_pages or prefix_cache_bytes, or take a larger GPU"
+        )

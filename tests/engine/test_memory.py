@@ -1,0 +1,38 @@
+"""A GPU too small for the settings is refused at start, with the sizes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recall_service.engine.kv_cache import page_bytes
+from recall_service.engine.memory import refuse_what_does_not_fit
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import SettingsError
+from tests.oracles.path_decoder import path_config
+
+LIMITS = EngineLimits(max_rows=100, max_steps=3, context_pages=10, page_len=32)
+CONFIG = replace(path_config(1000), num_layers=4, num_kv_heads=8, head_dim=128)
+
+
+def test_names_every_size_and_the_remedy() -> None:
+    with pytest.raises(SettingsError, match=r"0\.25 GiB free.*pages 4\.\d+, slots .*lower max_rows"):
+        refuse_what_does_not_fit(CONFIG, LIMITS, 10_000, torch.bfloat16, 1 << 28)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_takes_what_fits_and_refuses_one_page_more(dtype: torch.dtype) -> None:
+    page = page_bytes(CONFIG, LIMITS.page_len, dtype)
+
+    def fits(num_free: int, num_pages: int) -> bool:
+        try:
+            refuse_what_does_not_fit(CONFIG, LIMITS, num_pages, dtype, num_free)
+        except SettingsError:
+            return False
+        return True
+
+    least = next(free for free in range(0, 1 << 33, page) if fits(free, 10))
+    assert fits(least, 10)
+    assert not fits(least, 11)
+    assert fits(least + page, 11)
+    assert least > 10 * page + LIMITS.num_slots * page // LIMITS.page_len
