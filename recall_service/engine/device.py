@@ -1,5 +1,7 @@
 """Which device the model and its engine live on."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from recall_service.errors import SettingsError
@@ -19,3 +21,8 @@ def resolve_device(name: str) -> str:
             "install a CUDA build of torch and the driver it needs"
         )
     return name
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """While it lasts, what this thread launches goes to that GPU: Triton asks which one is current."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

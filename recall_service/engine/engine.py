@@ -14,6 +14,7 @@ import torch
 
 from recall_service.engine.beam_search import BeamSearch
 from recall_service.engine.beams import BeamRows
+from recall_service.engine.device import on_device
 from recall_service.engine.fixed_search import FixedBeamSearch, has_fixed_shapes
 from recall_service.engine.fixed_steps import FixedKernels, FixedSteps, by_shape
 from recall_service.engine.forwards import Forwards
@@ -148,7 +149,7 @@ class BeamEngine:
 
     def step(self) -> list[Completion]:
         """Take every running request one level further; return whatever completed or failed since the last step."""
-        with torch.inference_mode():
+        with torch.inference_mode(), on_device(self.model.device):
             self._drop_expired()
             self._admit()
             fresh = [running for running in self._running if not running.steps]
@@ -178,7 +179,7 @@ class BeamEngine:
     def prepare(self, request: BeamRequest) -> None:
         """Make ready the steps of fixed shapes that as many requests like this one as fit can come to need."""
         if self._fixed_steps is not None and has_fixed_shapes(request):
-            with torch.inference_mode():
+            with torch.inference_mode(), on_device(self.model.device):
                 self._fixed_steps.prepare(request, max(1, self.limits.max_rows // request.beam_width))
 
     def _check(self, request: BeamRequest) -> None:

@@ -1,11 +1,13 @@
 """Whether a GPU has room for what an engine allocates at start, said before it is tried."""
 
+from pathlib import Path
+
 import torch
 
 from recall_service.engine.kv_cache import page_bytes
 from recall_service.engine.models.config import DecoderConfig
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import SettingsError
+from recall_service.errors import CheckpointError, SettingsError
 
 _GIB = 1 << 30
 
@@ -14,6 +16,15 @@ def free_bytes(device: torch.device) -> int:
     """What is free on a GPU now, with what torch holds and does not use."""
     on_device: int = torch.cuda.mem_get_info(device)[0]
     return on_device + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def refuse_too_many_weights(source: Path, num_bytes: int, num_free: int) -> None:
+    """Raises CheckpointError with the sizes when weights take more than `num_free` bytes."""
+    if num_bytes > num_free:
+        raise CheckpointError(
+            f"{source}: its weights take {num_bytes / _GIB:.2f} GiB, the GPU has {num_free / _GIB:.2f} GiB free; load "
+            "them as bfloat16, stop what else runs there, or take a larger GPU"
+        )
 
 
 def refuse_what_does_not_fit(

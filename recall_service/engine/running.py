@@ -33,7 +33,10 @@ class RunningRequest:
         return sum(map(len, self.groups))
 
     def result(self, now: float) -> BeamResult:
-        """What the search found by now (seconds of time.monotonic()), as arrays. Raises ModelOutputError when the logits were not numbers."""
+        """What the search found, as arrays. now: seconds of time.monotonic().
+
+        Raises ModelOutputError when the logits were not numbers.
+        """
         paths, bound, proven_count, rows_skipped, rows_absent = self.search.found()
         request, scores = self.request, paths.scores.cpu().numpy()
         lengths = paths.lengths.cpu().numpy()

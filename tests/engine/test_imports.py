@@ -19,6 +19,8 @@ FOREIGN = (
     "item_catalog.catalog",
     "item_catalog.storage",
     "recall_service.serving",
+    "recall_service.engine.kernels",
+    "triton",
 )
 
 

@@ -1,15 +1,27 @@
 """A GPU too small for the settings is refused at start, with the sizes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from recall_service.engine.kv_cache import page_bytes
-from recall_service.engine.memory import refuse_what_does_not_fit
+from recall_service.engine.memory import refuse_too_many_weights, refuse_what_does_not_fit
+from recall_service.engine.models.checkpoint import Checkpoint
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import SettingsError
+from recall_service.errors import CheckpointError, SettingsError
 from tests.oracles.path_decoder import path_config
+
+
+def test_weights_that_do_not_fit_are_refused(tiny_checkpoint: Path, tiny_model: PreTrainedModel) -> None:
+    num_values = Checkpoint(tiny_checkpoint).num_values
+    assert num_values == sum(parameter.numel() for parameter in tiny_model.parameters())
+    refuse_too_many_weights(tiny_checkpoint, 4 << 30, 4 << 30)
+    with pytest.raises(CheckpointError, match=r"take 4\.00 GiB, the GPU has 3\.00 GiB free; load them as bfloat16"):
+        refuse_too_many_weights(tiny_checkpoint, 4 << 30, 3 << 30)
+
 
 LIMITS = EngineLimits(max_rows=100, max_steps=3, context_pages=10, page_len=32)
 CONFIG = replace(path_config(1000), num_layers=4, num_kv_heads=8, head_dim=128)

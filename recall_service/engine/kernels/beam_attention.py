@@ -6,6 +6,7 @@ Shapes alone decide what is launched, never how long a context is or which rows 
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -54,7 +55,7 @@ def beam_attention(
     assert (context_keys.stride(), slot_keys.stride()) == (context_values.stride(), slot_values.stride())
 
     beam_width, group = num_rows // num_requests, num_heads // num_kv_heads
-    tile = _choose_tile(beam_width * group, queries.element_size())
+    tile = _choose_tile(beam_width * group, queries)
     num_tiles, num_pairs = triton.cdiv(beam_width * group, tile.queries), num_requests * num_kv_heads
     num_splits = count_splits(num_tiles * num_pairs, max_pages * page_len)
     part_dtype = queries.dtype if num_splits == 1 else torch.float32
@@ -133,6 +134,9 @@ def count_splits(num_programs: int, max_context: int) -> int:
     return max(1, min(_PROGRAMS_WANTED // num_programs, -(-max_context // _SPLIT_LEN)))
 
 
+_LARGE_TILE_BYTES = 132 << 10
+
+
 class _Tile(NamedTuple):
     """What one program holds: queries of one request and KV head, and the positions that it reads at a time."""
 
@@ -142,16 +146,27 @@ class _Tile(NamedTuple):
     num_stages: int
 
 
-def _choose_tile(num_queries: int, element_size: int) -> _Tile:
+def _choose_tile(num_queries: int, like: Tensor) -> _Tile:
     """Many queries at once, so that keys and values are read seldom. fp32 has no tensor cores: what registers hold.
 
-    Five stages are two tiles of keys in flight, for a page number must have come before its keys are asked for.
+    Five stages are two tiles of keys in flight, for a page number must have come before its keys are asked for. They
+    take 132 KB at head size 128; a GPU that gives a program less gets three.
     """
     wanted = max(16, triton.next_power_of_2(num_queries))
-    if element_size > 2:
+    if like.element_size() > 2:
         return _Tile(min(32, wanted), 32, num_warps=4, num_stages=2)
     queries = min(128, wanted)
-    return _Tile(queries, 64, num_warps=8 if queries == 128 else 4, num_stages=5)
+    return _Tile(
+        queries, 64, num_warps=8 if queries == 128 else 4, num_stages=5 if _has_large_tiles(like.device) else 3
+    )
+
+
+@cache
+def _has_large_tiles(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return True
+    properties: dict[str, int] = triton.runtime.driver.active.utils.get_device_properties(device.index)
+    return properties["max_shared_mem"] >= _LARGE_TILE_BYTES
 
 
 @triton.jit(do_not_specialize=["table_stride", "ancestor_stride", "beam_width", "depth"])

@@ -1,6 +1,7 @@
 """The tensors of a Hugging Face checkpoint directory: one safetensors file or shards. Nothing pickled is ever read."""
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,6 +56,11 @@ class Checkpoint:
             tensor: Tensor = file.get_tensor(name)
             return tensor.to(dtype)
 
+    @property
+    def num_values(self) -> int:
+        """How many numbers all tensors hold."""
+        return sum(math.prod(shape) for path in set(self._file_of.values()) for shape in _shapes(path))
+
     def stored_dtype(self, name: str) -> torch.dtype:
         """The dtype in which a tensor is stored."""
         if name not in self._file_of:
@@ -97,3 +103,8 @@ class Checkpoint:
                 return list(file.keys())
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path}: truncated or no safetensors file ({error}); fetch it again") from None
+
+
+def _shapes(path: Path) -> list[list[int]]:
+    with safe_open(path, framework="pt") as file:
+        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  no mapping: keys() it is

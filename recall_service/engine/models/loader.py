@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from recall_service.engine.memory import free_bytes, refuse_too_many_weights
 from recall_service.engine.models.checkpoint import Checkpoint
 from recall_service.engine.models.config import DecoderConfig, read_config
 from recall_service.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
@@ -22,11 +23,14 @@ def load_decoder(directory: Path, dtype: str = "auto", device: str = "cpu", *, p
 
     dtype: float32, bfloat16, or auto for the dtype the checkpoint was saved in. pack_weights: see `Linear`.
     generation_config.json is never read: sampling defaults have no say in a beam search.
-    Raises CheckpointError naming the file, the value and the remedy.
+    Raises CheckpointError naming the file, the value and the remedy; also when the GPU has no room for the weights.
     """
     config = read_config(directory)
     checkpoint = Checkpoint(directory)
-    reader = _Reader(checkpoint, config, _resolve_dtype(dtype, config, checkpoint), device, pack=pack_weights)
+    resolved = _resolve_dtype(dtype, config, checkpoint)
+    if torch.device(device).type == "cuda":
+        refuse_too_many_weights(directory, checkpoint.num_values * resolved.itemsize, free_bytes(torch.device(device)))
+    reader = _Reader(checkpoint, config, resolved, device, pack=pack_weights)
     weights = reader.weights()
     reader.refuse_unread()
     return Decoder(config, weights, operations=_operations_for(weights.embedding.device))
