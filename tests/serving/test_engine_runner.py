@@ -179,6 +179,7 @@ async def test_a_search_cancelled_before_the_engine_saw_it_is_never_run(
     unseen = asyncio.create_task(runner.search(ask(2)))
     await asyncio.sleep(0)
     unseen.cancel()
+    await asyncio.wait([unseen])  # by then the engine has been told
     gate.lift()
     await first
     await until(lambda: runner.engine.is_idle)

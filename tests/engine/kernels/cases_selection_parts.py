@@ -22,7 +22,7 @@ from recall_service.engine.request import ScoreSpace
 from recall_service.engine.selection import select_top_reference
 from tests.engine.kernels.cases_selection import INF, random_question, two_level_trie
 
-FAR = 2**31  # elements from one row to the next: an offset that 32 bits cannot hold
+FAR = 2**30  # elements from one row to the next: it fits 32 bits, and twice as many do not
 
 
 def random_logits(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -30,8 +30,8 @@ def random_logits(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32
 
 
 def far_rows(logits: Tensor, device: torch.device) -> Tensor:
-    """The same two rows, gigabytes apart. Memory between them is never touched."""
-    far = torch.empty(FAR + logits.shape[1], dtype=logits.dtype, device=device).as_strided(logits.shape, (FAR, 1))
+    """The same three rows, gigabytes apart. Memory between them is never touched."""
+    far = torch.empty(2 * FAR + logits.shape[1], dtype=logits.dtype, device=device).as_strided(logits.shape, (FAR, 1))
     return far.copy_(logits)
 
 
@@ -119,10 +119,10 @@ def check_ranks_of_many_children(device: torch.device) -> None:
 
 
 def check_far_rows(device: torch.device) -> None:
-    """P22: the offset of the second row does not fit 32 bits."""
-    logits, arrays = random_logits(2, 90, dtype=torch.bfloat16).to(device), level_arrays(device)
-    far, nodes = far_rows(logits, device), torch.tensor([2, 4], device=device)
-    rows, values = torch.tensor([1, 0], device=device), torch.tensor([0.0, 1.0], device=device)
+    """P22: the offset of the third row does not fit 32 bits."""
+    logits, arrays = random_logits(3, 90, dtype=torch.bfloat16).to(device), level_arrays(device)
+    far, nodes = far_rows(logits, device), torch.tensor([2, 4, 1], device=device)
+    rows, values = torch.tensor([2, 0], device=device), torch.tensor([0.0, 1.0], device=device)
     ours = [
         *row_statistics(far),
         *candidate_chunks(far, nodes, arrays, 0),
@@ -136,7 +136,7 @@ def check_far_rows(device: torch.device) -> None:
         child_ranks(logits, nodes, arrays, 0, rows, values),
     ]
     assert all(torch.equal(part, own) for part, own in zip(near, ours, strict=True))
-    scores, chunks = torch.zeros(2, device=device), torch.tensor([[1, 0], [0, 1]], device=device)
+    scores, chunks = torch.zeros(3, device=device), torch.tensor([[1], [0], [1]], device=device)
     expand = partial(TRITON_SELECTION.expand_chunks, chunks=chunks, first_token=0)
     for trie in (arrays, None):
         apart, beside = (expand(part, scores, nodes, near[0], trie=trie) for part in (far, logits))
@@ -144,11 +144,12 @@ def check_far_rows(device: torch.device) -> None:
 
 
 def check_top(num_scores: int, count: int, device: torch.device) -> None:
-    """Few values and many ties, 0.0 and -0.0 among them; and no ties at all."""
+    """Few values and many ties, 0.0 and -0.0 among them; ties at rare values; and no ties at all."""
     generator = torch.Generator().manual_seed(num_scores)
     values = torch.tensor([0.0, -0.0, 1.5, -1.5, -2.0, -INF])
     tied = values[torch.randint(0, len(values), (2, num_scores), generator=generator)]
-    for scores in (tied, torch.randn(2, num_scores, generator=generator), torch.full((2, num_scores), -INF)):
+    untied = torch.randn(2, num_scores, generator=generator)
+    for scores in (tied, untied.round(), untied, torch.full_like(untied, -INF)):
         chosen = select_top_fixed(scores.to(device), count)
         expected = [select_top_reference(row, count)[0].tolist() for row in scores]
         assert chosen.tolist() == expected
