@@ -21,7 +21,6 @@ from benchmarks.gpu_workload import (
     decoder_of,
     kernels_for,
     level_tokens,
-    operations_for,
     random_trie,
     random_weights,
 )
@@ -29,6 +28,7 @@ from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.generation import Generation
 from recall_service.engine.models.decoder import Attention, Decoder, DecoderWeights
+from recall_service.engine.models.loader import operations_for
 from recall_service.engine.request import BeamRequest, BeamResult, ScoreSpace, SearchMode
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import Overloaded, RecallError

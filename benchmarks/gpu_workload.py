@@ -21,7 +21,7 @@ from recall_service.engine.generation import Generation
 from recall_service.engine.models.config import DecoderConfig
 from recall_service.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
 from recall_service.engine.models.linear import Linear
-from recall_service.engine.models.operations import Operations, TorchOperations
+from recall_service.engine.models.loader import operations_for
 from recall_service.engine.models.rope import RopeScaling
 from recall_service.engine.request import BeamRequest
 from recall_service.engine.scheduler import EngineLimits
@@ -105,13 +105,6 @@ def kernels_for(device: torch.device) -> FixedKernels:
     from recall_service.engine.kernels.fixed import REFERENCE_KERNELS, TRITON_KERNELS  # not before triton is known of
 
     return TRITON_KERNELS if device.type == "cuda" else REFERENCE_KERNELS
-
-
-def operations_for(device: torch.device) -> Operations:
-    """What `load_decoder` would give a decoder on that device."""
-    from recall_service.engine.kernels.operations import TritonOperations
-
-    return TritonOperations() if device.type == "cuda" else TorchOperations()
 
 
 def decoder_of(config: DecoderConfig, weights: DecoderWeights) -> Decoder:

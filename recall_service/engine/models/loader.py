@@ -33,10 +33,11 @@ def load_decoder(directory: Path, dtype: str = "auto", device: str = "cpu", *, p
     reader = _Reader(checkpoint, config, resolved, device, pack=pack_weights)
     weights = reader.weights()
     reader.refuse_unread()
-    return Decoder(config, weights, operations=_operations_for(weights.embedding.device))
+    return Decoder(config, weights, operations=operations_for(weights.embedding.device))
 
 
-def _operations_for(device: torch.device) -> Operations:
+def operations_for(device: torch.device) -> Operations:
+    """What a decoder on that device is built with."""
     if device.type != "cuda":
         return TorchOperations()
     from recall_service.engine.kernels.operations import TritonOperations  # triton is of no use where no GPU is
