@@ -5,6 +5,7 @@ kernels' tests and of `benchmarks.gpu_engine_cases`; the benchmark is `benchmark
 status 1 when something failed. Without a GPU this says so, and is done.
 """
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Nothing was checked on a GPU: {reason}.")
         print_json_line({"benchmark": "gpu_check", "skipped": reason, "commit": commit()})
         return 0
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # its default so far; unset, Triton 3.9 warns
     deadline = time.monotonic() + given.seconds
     say("checks, all suites at once; most of the time goes into compiling kernels")
     outcomes = run_suites(suites(), "cuda", _SHARE_OF_CHECKS * given.seconds)

@@ -259,6 +259,25 @@ def test_only_so_many_shapes_are_remembered(tiny_decoder: Decoder, monkeypatch: 
     assert len(engine._fixed_steps._steps) == 3
 
 
+def test_what_was_prepared_serves_any_number_of_requests(tiny_decoder: Decoder) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)  # 512 rows
+    request = ask(catalogue(3), beam_width=64)
+    engine.prepare(request)
+    prepared = list(engine._fixed_steps._steps)
+    assert sorted({num_requests for _, num_requests in prepared}) == [1, 2, 3, 4, 6, 8]
+    assert {shape.depth for shape, _ in prepared} == {1, 2}
+    for count in (1, 5, 8):
+        engine.search([ask(catalogue(3), [count, index], beam_width=64) for index in range(count)])
+    assert set(engine._fixed_steps._steps) == set(prepared)
+
+
+def test_to_prepare_is_nothing_where_shapes_are_not_fixed(tiny_decoder: Decoder) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)
+    engine.prepare(ask(catalogue(3), search_mode=SearchMode.PROVEN))
+    assert not engine._fixed_steps._steps
+    BeamEngine(tiny_decoder, SMALL).prepare(ask(catalogue(3)))
+
+
 def test_no_memory_for_a_step_fails_its_requests_and_the_engine_goes_on(tiny_decoder: Decoder) -> None:
     engine = FixedEngine(tiny_decoder, SMALL)
     narrow, wide = ask(catalogue(3), beam_width=4), ask(catalogue(3), beam_width=64)
