@@ -9,6 +9,7 @@ from recall_service.engine.models.loader import load_decoder
 from recall_service.engine.scheduler import EngineLimits
 
 ENGINE, LIMITS, LOADING = "engine", "limits", "loading"
+OF_GPUS = {"captured"}
 
 
 class Switch(NamedTuple):
@@ -25,8 +26,9 @@ class Switch(NamedTuple):
 
 
 def engine_switches() -> list[Switch]:
-    """Every boolean field of BeamEngine and EngineLimits, and every boolean argument of load_decoder."""
+    """Every boolean field of BeamEngine and EngineLimits, and every boolean argument of load_decoder, that CPUs know."""
     of_engine = [(ENGINE, setting.name, setting.default) for setting in fields(BeamEngine) if setting.init]
     of_limits = [(LIMITS, setting.name, setting.default) for setting in fields(EngineLimits)]
     of_loading = [(LOADING, name, given.default) for name, given in inspect.signature(load_decoder).parameters.items()]
-    return [Switch(*found) for found in (*of_engine, *of_limits, *of_loading) if isinstance(found[2], bool)]
+    every = [Switch(*found) for found in (*of_engine, *of_limits, *of_loading) if isinstance(found[2], bool)]
+    return [switch for switch in every if switch.name not in OF_GPUS]
