@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install check test demo serve protos exactness gpu-check clean
+.PHONY: help install check test demo serve protos deploy-files exactness gpu-check clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## Make .venv and install the project with what tests need
 
@@ -34,6 +34,9 @@ serve: $(INSTALLED)  ## Keep the demo's server up and print how to call it
 
 protos: $(INSTALLED)  ## Regenerate recall_service/stubs from protos/
 	$(BIN)/python protos/generate.py
+
+deploy-files: $(INSTALLED)  ## Regenerate the SLO rules and the dashboard of deploy/
+	$(BIN)/python -m deploy.generate
 
 exactness: $(INSTALLED)  ## The engine against slow oracles on random catalogues
 	@$(BIN)/python -m benchmarks.exactness

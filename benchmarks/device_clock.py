@@ -10,6 +10,7 @@ import time
 import torch
 
 _CALIBRATION_CYCLES = 10_000_000
+_MOST_WAITS = 20
 _MOST_CYCLES = 4_000_000_000  # about two seconds
 
 
@@ -42,8 +43,11 @@ class DeviceClock:
         self._events.append(event)
 
     def host_is_ahead(self) -> bool:
-        """Whether the device has not even come to the first mark: nothing asked for since waited for the host."""
-        return self.device.type != "cuda" or not self._events[0].query()
+        """Whether the device has not come to the latest mark yet: it was still busy when the host had asked for all.
+
+        Not that it is far behind: a queue holds about a thousand launches, and the host waits for room in a full one.
+        """
+        return self.device.type != "cuda" or not self._events[-1].query()
 
     def take_laps(self) -> list[float]:
         """Milliseconds between every two neighbouring marks; waits for the last, and forgets all."""
@@ -55,12 +59,13 @@ class DeviceClock:
         return laps
 
     def _calibrate(self) -> float:
-        """How many cycles of a wait pass in a millisecond. The first wait brings the clock up from idle."""
-        for _ in range(2):
-            self._events.clear()
+        """How many cycles of a wait pass in a millisecond, once two waits agree: the clock comes up from idle."""
+        milliseconds = [float("inf")]
+        for _ in range(_MOST_WAITS):
             self.mark()
             torch.cuda._sleep(_CALIBRATION_CYCLES)
             self.mark()
-            self.synchronise()
-        (milliseconds,) = self.take_laps()
-        return _CALIBRATION_CYCLES / milliseconds
+            milliseconds += self.take_laps()
+            if milliseconds[-1] > 0.95 * milliseconds[-2]:
+                break
+        return _CALIBRATION_CYCLES / milliseconds[-1]

@@ -153,7 +153,7 @@ class _Searches:
         completed: list[Completion] = []
         was_ahead: list[bool] = []
 
-        def mark_forward(_: StepReport) -> None:
+        def mark(_: StepReport | None = None) -> None:
             self._clock.mark()
             was_ahead.append(self._clock.host_is_ahead())
 
@@ -162,8 +162,8 @@ class _Searches:
         self._clock.mark()
         for _ in range(NEW_TOKENS - 1):
             completed += self._engine.step()
-            self._clock.mark()
-        self._engine.observe_step = mark_forward
+            mark()
+        self._engine.observe_step = mark
         completed += self._engine.step()
         self._engine.observe_step = None
         self._finish(completed)

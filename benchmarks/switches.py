@@ -26,7 +26,7 @@ class Switch(NamedTuple):
 
 
 def engine_switches() -> list[Switch]:
-    """Every boolean field of BeamEngine and EngineLimits, and every boolean argument of load_decoder, that CPUs know."""
+    """Every boolean field of BeamEngine and EngineLimits and argument of load_decoder, but for what only GPUs know."""
     of_engine = [(ENGINE, setting.name, setting.default) for setting in fields(BeamEngine) if setting.init]
     of_limits = [(LIMITS, setting.name, setting.default) for setting in fields(EngineLimits)]
     of_loading = [(LOADING, name, given.default) for name, given in inspect.signature(load_decoder).parameters.items()]

@@ -18,6 +18,7 @@ from grpc_tools import protoc
 
 PROTOS = Path(__file__).resolve().parent
 STUBS = PROTOS.parent / "recall_service" / "stubs"
+_WELL_KNOWN = Path(protoc.__file__).parent / "_proto"  # google/protobuf/*.proto, which come with the tool
 _ABSOLUTE_IMPORT = re.compile(r"^from recall\.v1 import", re.MULTILINE)
 _SERVICE = re.compile(r"^service ", re.MULTILINE)
 
@@ -41,7 +42,8 @@ def generate(protos: Path = PROTOS) -> dict[str, str]:
 
 
 def _run_protoc(protos: Path, sources: list[Path], *outputs: str) -> None:
-    if protoc.main(["protoc", f"--proto_path={protos}", *outputs, *map(str, sources)]) != 0:
+    roots = [f"--proto_path={root}" for root in (protos, _WELL_KNOWN)]
+    if protoc.main(["protoc", *roots, *outputs, *map(str, sources)]) != 0:
         sys.exit("protoc refused the protos (see above); mend them and run again")
 
 

@@ -19,6 +19,8 @@ from rich.table import Table
 from item_catalog.errors import CatalogError
 from recall_service import __version__
 from recall_service.errors import RecallError
+from recall_service.replay.cli import replay
+from recall_service.request_log.cli import log_app
 
 app = typer.Typer(
     help="Generative-recommendation recall: exact beam search over a catalogue's semantic IDs, over gRPC.",
@@ -28,6 +30,8 @@ app = typer.Typer(
 )
 bundle_app = typer.Typer(help="Look at bundles.", no_args_is_help=True)
 app.add_typer(bundle_app, name="bundle")
+app.add_typer(log_app, name="log")
+app.command()(replay)
 
 _JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]

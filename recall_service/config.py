@@ -20,10 +20,11 @@ from recall_service.errors import SettingsError
 
 _PREFIX = "RECALL_"
 _CONFIG_VARIABLE = "RECALL_CONFIG"
-_SECRETS = frozenset({"redis_url"})  # never quoted in an error
+_SECRETS = frozenset({"redis_url", "otlp_endpoint", "request_log_hash_key"})  # never quoted in an error
 
 Port = Annotated[int, Field(ge=0, le=65_535)]  # 0: any free one
 Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -48,6 +49,18 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     scenes: Annotated[tuple[str, ...], NoDecode] = ("feed", "search", "mail")  # metric labels; others are "other"
+    call_log_sample: Share = 0.01  # of the calls without a failure, one line each; failures are logged whatever it is
+    otlp_endpoint: str | None = None  # base URL of a collector's OTLP/HTTP; none: no traces
+    trace_sample: Share = 0.01  # of the calls; one whose caller decided by its traceparent is not drawn
+
+    # The request log: what was asked and answered, in files that replay reads.
+    request_log_dir: Path | None = None  # none: no log; one directory for each server
+    request_log_sample: Share = 1.0  # of the recalls, chosen by request id
+    request_log_max_file_bytes: Count = 64 * 1024**2  # a new file is begun beyond it ...
+    request_log_max_file_seconds: Seconds = 3600.0  # ... and once the old one has this age
+    request_log_max_files: Count = 16  # the oldest are deleted
+    request_log_user_ids: Literal["keep", "drop", "hash"] = "drop"
+    request_log_hash_key: Annotated[SecretStr | None, Field(validate_default=True)] = None
 
     # The engine.
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"  # auto: the GPU, where there is one
@@ -75,6 +88,26 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         """Let the environment and flags write a list as "a,b"."""
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_collector(cls, value: str | None) -> str | None:
+        if value is not None and not _is_base_url(value):
+            raise ValueError(
+                "give http://host[:port][/path] or https://...; /v1/traces is added to it; credentials go into "
+                "OTEL_EXPORTER_OTLP_HEADERS"
+            )
+        return value
+
+    @field_validator("request_log_hash_key")
+    @classmethod
+    def _can_hash(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        num_bytes = 0 if value is None else len(value.get_secret_value().encode())
+        if value is None and info.data.get("request_log_user_ids") == "hash":
+            raise ValueError("request_log_user_ids is hash, and there is no key; give 16 to 64 bytes, or drop the ids")
+        if value is not None and not 16 <= num_bytes <= 64:
+            raise ValueError(f"a key of {num_bytes} bytes; give 16 to 64, and keep them secret")
+        return value
 
     @field_validator("max_context_tokens")
     @classmethod
@@ -196,3 +229,14 @@ def _mask(url: str) -> str:
     address, question_mark, _ = url.partition("?")
     masked = re.sub(r"//([^:@/]*:)?[^/]*@", r"//\1***@", address)
     return f"{masked}?***" if question_mark else masked
+
+
+def _is_base_url(url: str) -> bool:
+    """Whether `url` is one of HTTP to which a path can be added, and holds no credentials."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    is_plain = not (parts.query or parts.fragment or "@" in parts.netloc)
+    return parts.scheme in ("http", "https") and has_host and is_plain and "/v1/traces" not in parts.path

@@ -13,7 +13,9 @@ RecallError
 └── SetupError            something on disk or in the settings is not fit to serve
     ├── SettingsError
     ├── BundleError
-    └── CheckpointError
+    ├── CheckpointError
+    ├── ReplayError
+    └── RequestLogError
 
 `item_catalog.errors.CatalogError` stands beside the tree, for that package knows nothing of ours.
 `rpc.status` holds the one table from these to gRPC status. This module imports nothing but the standard library, so
@@ -128,3 +130,11 @@ class BundleError(SetupError):
 
 class CheckpointError(SetupError):
     """A Hugging Face checkpoint that this engine cannot or must not load."""
+
+
+class ReplayError(SetupError):
+    """A replay's source, target or output is not fit for it."""
+
+
+class RequestLogError(SetupError):
+    """A request log that cannot be read on: the message names file, byte offset, what is wrong and the remedy."""

@@ -73,12 +73,19 @@ async def test_from_settings_to_sigterm(directory: Path) -> None:
             f'recall_catalog_info{{bundle="tiny",version="{bundle.catalog.version}"}} 1.0',
             'recall_request_duration_seconds_count{outcome="ok",scene="feed"} 1.0',
             'recall_request_duration_seconds_count{outcome="cached",scene="feed"} 1.0',
+            "recall_queue_age_seconds 0.0",
             'recall_beam_rows{state="free"} 64.0',
             'recall_context_pages{state="used"} 0.0',
             "recall_unknown_history_items_total 2.0",
         ):
             assert f"{line}\n" in metrics
-        assert 'recall_warmup_seconds{bundle="tiny"}' in metrics
+        for start in (
+            'recall_warmup_seconds{bundle="tiny"}',
+            'recall_catalog_loaded_timestamp_seconds{bundle="tiny"}',
+            "process_cpu_seconds_total",
+            "python_gc_collections_total",
+        ):
+            assert f"\n{start}" in metrics
 
     await while_serving(settings(directory), visit)
     assert engine_threads() == []

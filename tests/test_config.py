@@ -172,3 +172,57 @@ def test_masked_settings_are_json_values() -> None:
     masked = load_settings(flags={"bundles": "a,b"}).masked()
     assert list(masked) == list(Settings.model_fields)
     assert masked["bundles"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"request_log_user_ids": "hash"}, "request_log_hash_key from its default: .*there is no key; give 16 to 64"),
+        ({"request_log_hash_key": "swordfish"}, "request_log_hash_key from flag .*: a key of 9 bytes; give 16 to 64"),
+        ({"request_log_hash_key": "swordfish" * 8}, "request_log_hash_key from flag .*: a key of 72 bytes"),
+        ({"request_log_user_ids": "rot13"}, "request_log_user_ids .*'rot13'; .*'keep', 'drop' or 'hash'"),
+        ({"request_log_sample": 1.5}, r"request_log_sample .*1\.5; .*less than or equal to 1"),
+        ({"request_log_max_files": 0}, "request_log_max_files .*0; "),
+    ],
+    ids=["no key", "a short key", "a long key", "another rule", "a share beyond all", "no file"],
+)
+def test_a_request_log_that_cannot_be(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        load_settings(flags=flags)
+    assert "swordfish" not in str(caught.value)
+
+
+def test_the_key_of_the_request_log_is_never_shown() -> None:
+    settings = load_settings(flags={"request_log_user_ids": "hash", "request_log_hash_key": "swordfish" * 7})
+    assert settings.masked()["request_log_hash_key"] == "**********"
+    assert "swordfish" not in repr(settings) + settings.model_dump_json()
+
+
+@pytest.mark.parametrize("url", ["http://collector:4318", "https://collector", "http://[::1]:4318/otlp/"])
+def test_where_traces_go(url: str) -> None:
+    assert load_settings(flags={"otlp_endpoint": url}).otlp_endpoint == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "collector:4318",
+        "grpc://collector",
+        "http://",
+        "http://host:port",
+        "http://user:hunter2@host",
+        "http://host?key=hunter2",
+        "http://host/v1/traces",
+    ],
+)
+def test_a_collector_that_cannot_be_is_refused_and_not_quoted(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"otlp_endpoint from flag --otlp-endpoint: give http://host") as caught:
+        load_settings(flags={"otlp_endpoint": url})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["call_log_sample", "trace_sample"])
+@pytest.mark.parametrize("share", [-0.1, 1.1, "nan", "half"])
+def test_a_share_is_from_0_to_1(name: str, share: object) -> None:
+    with pytest.raises(SettingsError, match=rf"{name} from flag --{name.replace('_', '-')}: "):
+        load_settings(flags={name: share})

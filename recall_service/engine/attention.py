@@ -83,19 +83,11 @@ def attend_causally(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 def attend_causally_fused(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """The same by torch's fused kernels: one launch, which on a GPU counts for more than the half of the square."""
-    num_new, length = len(queries), len(keys)
-    mask = None
-    if 1 < num_new < length:
-        mask = torch.ones(num_new, length, dtype=torch.bool, device=queries.device).tril(length - num_new)
-    by_head = [part.transpose(0, 1)[None] for part in (queries, keys, values)]
-    attended = functional.scaled_dot_product_attention(
-        by_head[0],
-        by_head[1],
-        by_head[2],
-        attn_mask=mask,
-        is_causal=num_new == length,
-        enable_gqa=True,
-    )
+    from torch.nn.attention.bias import causal_lower_right  # brings the compiler and triton, of no use to a CPU
+
+    queries, keys, values = (part.transpose(0, 1)[None] for part in (queries, keys, values))
+    mask = causal_lower_right(queries.shape[2], keys.shape[2])
+    attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
     return attended[0].transpose(0, 1)
 
 

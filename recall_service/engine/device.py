@@ -23,6 +23,14 @@ def resolve_device(name: str) -> str:
     return name
 
 
+def choose_attention_backends() -> None:
+    """Keep torch's attention on a GPU from cuDNN, which makes a plan for every prompt length it has not yet seen.
+
+    That costs the host tens of milliseconds each time; flash attention takes any length as it comes. For the process.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def on_device(device: torch.device) -> AbstractContextManager[object]:
     """While it lasts, what this thread launches goes to that GPU: Triton asks which one is current."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -7,6 +7,7 @@ The engine is synchronous and belongs to one thread; whoever drives it decides w
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,21 +15,22 @@ import torch
 
 from recall_service.engine.beam_search import BeamSearch
 from recall_service.engine.beams import BeamRows
-from recall_service.engine.device import on_device
+from recall_service.engine.device import choose_attention_backends, on_device
 from recall_service.engine.fixed_search import FixedBeamSearch, has_fixed_shapes
 from recall_service.engine.fixed_steps import FixedKernels, FixedSteps, by_shape
 from recall_service.engine.forwards import Forwards
 from recall_service.engine.free_search import FreeSearch
 from recall_service.engine.kv_cache import BeamSlots, ContextPages, page_bytes
-from recall_service.engine.memory import free_bytes, refuse_what_does_not_fit
+from recall_service.engine.memory import free_bytes, is_out_of_memory, refuse_what_does_not_fit
 from recall_service.engine.models.decoder import Decoder
-from recall_service.engine.prefix_cache import PrefixCache
+from recall_service.engine.prefix_cache import PrefixCache, PromptPages
 from recall_service.engine.proven_search import ProvenSearch
 from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
 from recall_service.engine.request_checks import model_violations, with_row_budget
 from recall_service.engine.running import RunningRequest
 from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting
 from recall_service.engine.search import Forwarded, Search
+from recall_service.engine.step_recorder import CAPTURING
 from recall_service.errors import (
     DeadlineExpired,
     EngineFailure,
@@ -80,6 +82,7 @@ class BeamEngine:
     slots: BeamSlots = field(init=False)
     _forwards: Forwards = field(init=False)
     _fixed_steps: FixedSteps | None = field(init=False, default=None)
+    _sees_steps_end: bool = field(init=False)
     _scheduler: Scheduler = field(init=False)
     _running: list[RunningRequest] = field(init=False, default_factory=list)
     _completed: list[Completion] = field(init=False, default_factory=list)
@@ -90,6 +93,7 @@ class BeamEngine:
         num_kept_pages = limits.prefix_cache_bytes // page_bytes(config, limits.page_len, self.model.dtype)
         num_pages = limits.context_pages + (num_kept_pages if limits.prefix_cache else 0)
         if self.model.device.type == "cuda":
+            choose_attention_backends()
             refuse_what_does_not_fit(config, limits, num_pages, self.model.dtype, free_bytes(self.model.device))
         self.pages = ContextPages(config, num_pages, limits.page_len, *where)
         self.prefixes = PrefixCache(self.pages)
@@ -97,6 +101,7 @@ class BeamEngine:
         self._forwards = Forwards(self.model, self.pages, self.slots, slice_head=self.slice_head)
         self._scheduler = Scheduler(limits)
         self._fixed_steps = self._make_fixed_steps()
+        self._sees_steps_end = self._fixed_steps is None and self.model.device.type == "cpu"
 
     @property
     def is_idle(self) -> bool:
@@ -107,6 +112,11 @@ class BeamEngine:
     def num_waiting(self) -> int:
         """Requests in the queue."""
         return self._scheduler.num_waiting
+
+    @property
+    def queue_age_seconds(self) -> float:
+        """How long the head of the queue has waited; 0 when nobody waits. A snapshot that any thread may take."""
+        return self._scheduler.age_seconds(time.monotonic())
 
     @property
     def num_running(self) -> int:
@@ -143,7 +153,8 @@ class BeamEngine:
         """Fail everything that waits or runs; the engine is empty afterwards."""
         self._completed += [Completion(waiting.request_id, error) for waiting in self._scheduler.remove_all()]
         self._fail(self._running, error)
-        self._free_orphans()
+        with suppress(RuntimeError):  # of a GPU that is lost: nothing is left to be freed there
+            self._free_orphans()
         completed, self._completed = self._completed, []
         return completed
 
@@ -177,10 +188,16 @@ class BeamEngine:
         return results
 
     def prepare(self, request: BeamRequest) -> None:
-        """Make ready the steps of fixed shapes that as many requests like this one as fit can come to need."""
+        """Make ready the steps of fixed shapes that as many requests like this one as fit can come to need.
+
+        Raises EngineFailure, or Overloaded when there is no memory for them.
+        """
         if self._fixed_steps is not None and has_fixed_shapes(request):
-            with torch.inference_mode(), on_device(self.model.device):
-                self._fixed_steps.prepare(request, max(1, self.limits.max_rows // request.beam_width))
+            try:
+                with torch.inference_mode(), on_device(self.model.device):
+                    self._fixed_steps.prepare(request, max(1, self.limits.max_rows // request.beam_width))
+            except Exception as error:
+                raise _failure("warm-up", error) from error
 
     def _check(self, request: BeamRequest) -> None:
         violations = [*self._scheduler.violations(request, self.pages), *model_violations(request, self.model.config)]
@@ -198,22 +215,26 @@ class BeamEngine:
                 self._fail([running], DeadlineExpired("prefill" if running.steps <= 1 else "decode"))
 
     def _admit(self) -> None:
-        device = self.model.device
         while (waiting := self._scheduler.admit(self.prefixes)) is not None:
-            prompt = waiting.request.prompt
-            context = self.prefixes.reserve(prompt)
-            self._running.append(
-                RunningRequest(
-                    request_id=waiting.request_id,
-                    request=waiting.request,
-                    search=self._search(waiting.request),
-                    groups=[BeamRows.root(device)],
-                    context=context,
-                    places=self.pages.places(context.pages, len(prompt)),
-                    submitted=waiting.submitted,
-                    admitted=time.monotonic(),
-                )
-            )
+            context = self.prefixes.reserve(waiting.request.prompt)
+            try:
+                self._running.append(self._start(waiting, context))
+            except Exception as error:  # noqa: BLE001  it never ran, so it gives back here what was reserved for it
+                self.prefixes.release(context.pages)
+                self._scheduler.release(waiting.request)
+                self._completed.append(Completion(waiting.request_id, _failure("prefill", error)))
+
+    def _start(self, waiting: Waiting, context: PromptPages) -> RunningRequest:
+        return RunningRequest(
+            request_id=waiting.request_id,
+            request=waiting.request,
+            search=self._search(waiting.request),
+            groups=[BeamRows.root(self.model.device)],
+            context=context,
+            places=self.pages.places(context.pages, len(waiting.request.prompt)),
+            submitted=waiting.submitted,
+            admitted=time.monotonic(),
+        )
 
     def _make_fixed_steps(self) -> FixedSteps | None:
         kernels = self.fixed_kernels
@@ -257,12 +278,15 @@ class BeamEngine:
         """The rows of the requests with their logits. Where the forward fails, its requests fail."""
         if not batch:
             return []
+        started = time.monotonic()
         try:
             results = forward(batch)
         except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
             self._fail(batch, _failure(phase, error))
             return []
         self._count(phase, batch)
+        for running in batch:
+            running.step_started = started
         return list(zip(batch, results, strict=True))
 
     def _go_down_fixed(self) -> None:
@@ -278,20 +302,26 @@ class BeamEngine:
                 continue
             self._count("decode", batch)
             for (running, search), level in zip(members, levels, strict=True):
-                running.groups = search.take(level)
+                try:
+                    running.groups = search.take(level)
+                except Exception as error:  # noqa: BLE001  out of memory for its results
+                    self._fail([running], _failure("selection", error))
 
     def _count(self, phase: str, batch: list[RunningRequest]) -> None:
         """Take note of a forward that has run."""
+        now = time.monotonic()
         for running in batch:
             running.steps += 1
             running.rows_forwarded += running.num_rows
-            running.prefilled = running.prefilled or time.monotonic()
+            running.step_forwarded = now
+            running.prefilled = running.prefilled or now
         if self.observe_step is not None:
             self.observe_step(StepReport(phase, len(batch), sum(running.num_rows for running in batch)))
 
     def _advance(self, forwarded: list[tuple[RunningRequest, list[Forwarded]]]) -> None:
         """Each request's search says what it wants next; one whose logits are not numbers fails alone."""
         for running, groups in forwarded:
+            started = time.monotonic()
             try:
                 running.groups = running.search.advance(groups)
             except EngineFailure as error:
@@ -299,6 +329,8 @@ class BeamEngine:
             except Exception as error:  # noqa: BLE001  out of memory, most likely: narrower beams may still fit
                 self._fail([running], _failure("selection", error))
             else:
+                if self._sees_steps_end:
+                    running.note_step(groups, started, time.monotonic())
                 if not isinstance(running.search, FixedBeamSearch):
                     self._publish(running)
 
@@ -344,8 +376,9 @@ class BeamEngine:
 
 def _failure(stage: str, error: Exception) -> RecallError:
     """Names the kind of error and no more: its text may hold addresses and paths, which go to logs by the cause."""
-    if isinstance(error, torch.OutOfMemoryError):
-        torch.cuda.empty_cache()
+    if is_out_of_memory(error):
+        with CAPTURING, suppress(RuntimeError):
+            torch.cuda.empty_cache()
         return Overloaded(f"no memory left for the {stage} step", retry_after_seconds=1.0)
     failure = EngineFailure(f"the {stage} step failed: {type(error).__name__}")
     failure.__cause__ = error

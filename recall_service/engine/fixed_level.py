@@ -54,11 +54,15 @@ class Level(NamedTuple):
     invalid: Tensor
     num_live: Tensor
 
+    def clone(self) -> "Level":
+        """The same in memory of its own: the next replay of a captured step writes over this one's."""
+        return Level(self.rows.clone(), *(part.clone() for part in (self.best_pruned, self.invalid, self.num_live)))
+
     def of_request(self, index: int) -> "Level":
-        """One request's share, in memory of its own: the next replay of a captured step writes over this one's."""
+        """One request's share."""
         width = len(self.rows) // len(self.invalid)
-        rows = self.rows.gather(slice(index * width, (index + 1) * width)).clone()
-        return Level(rows, *(part[index].clone() for part in (self.best_pruned, self.invalid, self.num_live)))
+        rows = self.rows.gather(slice(index * width, (index + 1) * width))
+        return Level(rows, *(part[index] for part in (self.best_pruned, self.invalid, self.num_live)))
 
 
 def go_down(

@@ -5,10 +5,11 @@ a CUDA graph and replayed: the host then says one word where it said hundreds. O
 off, the same function runs as it stands.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +20,14 @@ from recall_service.engine.fixed_level import Level, LevelShape, go_down
 from recall_service.engine.fixed_search import FixedBeamSearch
 from recall_service.engine.fixed_selection import SelectionKernels
 from recall_service.engine.kv_cache import BeamSlots, ContextPages, KvStorage, KvTarget
+from recall_service.engine.memory import is_out_of_memory
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.request import BeamRequest
 from recall_service.engine.running import RunningRequest
+from recall_service.engine.step_recorder import StepRecorder
 from recall_service.engine.transfer import to_device
+
+logger = logging.getLogger(__name__)
 
 MAX_STEPS = 64  # that many shapes are remembered, the latest used; what does not fit is made again
 MAX_SIZES = 8  # of these, one width may take so many at each depth before anyone asks: up to 16 requests together
@@ -130,10 +135,20 @@ def by_shape(running: Sequence[RunningRequest]) -> dict[LevelShape, list[tuple[R
     return shapes
 
 
-class FixedSteps:
-    """The steps that are remembered, by shape and number of requests. All captured ones share one pool of memory.
+@dataclass(slots=True, eq=False)
+class _Remembered:
+    """A step, how often it ran, and how to repeat it at a word once it is captured."""
 
-    captured: replay steps as CUDA graphs. Off, or where there is no CUDA, they run as they stand.
+    step: FixedStep
+    times_run: int = 0
+    replay: Callable[[], Level] | None = None
+
+
+class FixedSteps:
+    """The steps that are remembered, by shape and number of requests.
+
+    captured: replay as CUDA graphs those that were prepared or come again. Off, or without CUDA, steps run as they
+        stand; so they do for good when a capture fails for another reason than memory.
     """
 
     def __init__(
@@ -150,16 +165,19 @@ class FixedSteps:
         self._model, self._pages, self._slots, self._max_pages = model, pages, slots, max_pages
         self.kernels = kernels
         self._slice_head = slice_head
-        self._pool = torch.cuda.graph_pool_handle() if captured and model.device.type == "cuda" else None
-        self._steps: OrderedDict[tuple[LevelShape, int], tuple[FixedStep, Callable[[], Level]]] = OrderedDict()
+        self._recorder = StepRecorder(model.device) if captured and model.device.type == "cuda" else None
+        self._steps: OrderedDict[tuple[LevelShape, int], _Remembered] = OrderedDict()
 
     def run(self, shape: LevelShape, batch: Sequence[RunningRequest]) -> list[Level]:
         """Forward the rows of requests of one shape; each request's share of the next level."""
         own_slots = self._slots.allocate(shape.width * len(batch)).split(shape.width)
         groups = [running.groups[0].with_own_slots(own) for running, own in zip(batch, own_slots, strict=True)]
-        step, run = self._step(shape, padded(len(batch)))
-        step.load(batch, groups)
-        level = run()
+        remembered = self._remember(shape, padded(len(batch)))
+        if remembered.times_run == 1:  # it comes again, so it is worth the wait
+            self._capture(remembered)
+        remembered.step.load(batch, groups)
+        remembered.times_run += 1
+        level = (remembered.replay or remembered.step.run)().clone()
         return [level.of_request(index) for index in range(len(batch))]
 
     def prepare(self, request: BeamRequest, most: int) -> None:
@@ -167,9 +185,9 @@ class FixedSteps:
         sizes = sorted({padded(count) for count in range(1, most + 1)})
         for depth in range(1, request.path_len):
             for num_requests in sizes[:MAX_SIZES]:
-                self._step(LevelShape.of(request, depth), num_requests)
+                self._capture(self._remember(LevelShape.of(request, depth), num_requests))
 
-    def _step(self, shape: LevelShape, num_requests: int) -> tuple[FixedStep, Callable[[], Level]]:
+    def _remember(self, shape: LevelShape, num_requests: int) -> _Remembered:
         key = (shape, num_requests)
         if key not in self._steps:
             while len(self._steps) >= MAX_STEPS:
@@ -184,33 +202,23 @@ class FixedSteps:
                 self.kernels,
                 slice_head=self._slice_head,
             )
-            self._steps[key] = step, step.run if self._pool is None else _capture(step.run, self._pool)
+            self._steps[key] = _Remembered(step)
         self._steps.move_to_end(key)
         return self._steps[key]
+
+    def _capture(self, remembered: _Remembered) -> None:
+        if self._recorder is None or remembered.replay is not None:
+            return
+        try:
+            remembered.replay = self._recorder.record(remembered.step.run)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            logger.exception("a step could not be captured; from now on steps run as they stand")
+            self._recorder = None
 
 
 def padded(num_requests: int) -> int:
     """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: few enough to capture each, and never half as many again."""
     coarse = max(1, (1 << (num_requests - 1).bit_length()) >> 2)
     return -(-num_requests // coarse) * coarse
-
-
-def _capture(run: Callable[[], Level], pool: Any) -> Callable[[], Level]:
-    """Record what `run` launches, to be launched again as a whole. What it returns lies in the pool, until the next.
-
-    It runs once before, on the padding it was made with: kernels are compiled and libraries set up by then.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        level = run()
-
-    def replay() -> Level:
-        graph.replay()
-        return level
-
-    return replay

@@ -12,10 +12,28 @@ from recall_service.errors import CheckpointError, SettingsError
 _GIB = 1 << 30
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an operation failed for want of memory. CUDA says so in words alone."""
+    words = ("out of memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
 def free_bytes(device: torch.device) -> int:
     """What is free on a GPU now, with what torch holds and does not use."""
     on_device: int = torch.cuda.mem_get_info(device)[0]
     return on_device + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def memory_states(device: torch.device) -> dict[str, float]:
+    """All bytes of a GPU by what they are now, for whoever draws it; any thread may ask.
+
+    used: by tensors. kept: by torch, for the next tensors. other: of libraries, contexts and other processes. free.
+    """
+    free, total = torch.cuda.mem_get_info(device)
+    used, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    return {"used": used, "kept": reserved - used, "other": max(0, total - free - reserved), "free": free}
 
 
 def refuse_too_many_weights(source: Path, num_bytes: int, num_free: int) -> None:

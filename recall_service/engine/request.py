@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,21 @@ class BeamRequest:
         return max(of_beam, self.row_budget - 1) if self.search_mode is SearchMode.PROVEN else of_beam
 
 
+class StepTimes(NamedTuple):
+    """One forward of a search's rows, and the selection of what is below; instants in seconds of `time.monotonic()`.
+
+    depth: of the deepest of the rows; 0 is the prompt's. forwarded: when the forward ended.
+    select_seconds: this search's own selection; others of the same step may have come before it.
+    """
+
+    depth: int
+    rows: int
+    started: float
+    forwarded: float
+    ended: float
+    select_seconds: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamResult:
     """The beams of one search, best first; ties as `search` states them.
@@ -102,6 +117,8 @@ class BeamResult:
     rows_forwarded: how many rows the model ran on, the prompt counted as one.
     rows_skipped: how many rows of the beam it was not run on, for they could not change the answer.
     cached_prompt_tokens: the beginning of the prompt that an earlier request had run already.
+    submitted: seconds of `time.monotonic()`; what follows it in time is queue, prefill and decode, without a gap.
+    steps: every forward in order, where the host sees them end; empty on a GPU, which runs behind the host's back.
     """
 
     tokens: NDArray[np.int64]
@@ -118,3 +135,10 @@ class BeamResult:
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
+    submitted: float
+    steps: tuple[StepTimes, ...]
+
+    @property
+    def select_seconds(self) -> float | None:
+        """How much of `decode_seconds` went into selection; None where that cannot be told apart."""
+        return sum(step.select_seconds for step in self.steps) if self.steps else None

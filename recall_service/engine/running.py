@@ -1,13 +1,14 @@
 """A request under way: what it owns."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from recall_service.engine.beams import BeamRows
 from recall_service.engine.prefix_cache import PromptPages
-from recall_service.engine.request import BeamRequest, BeamResult
-from recall_service.engine.search import Search
+from recall_service.engine.request import BeamRequest, BeamResult, StepTimes
+from recall_service.engine.search import Forwarded, Search
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +25,9 @@ class RunningRequest:
     admitted: float
     prefilled: float = 0.0
     steps: int = 0
+    step_started: float = 0.0
+    step_forwarded: float = 0.0
+    step_times: list[StepTimes] = field(default_factory=list)
     rows_forwarded: int = 0
     is_published: bool = False  # whether other prompts may find its pages
 
@@ -31,6 +35,19 @@ class RunningRequest:
     def num_rows(self) -> int:
         """Rows to forward next."""
         return sum(map(len, self.groups))
+
+    def note_step(self, groups: Sequence[Forwarded], selection_started: float, now: float) -> None:
+        """The rows of `groups` were forwarded, and what is below them is selected: seconds of time.monotonic()."""
+        self.step_times.append(
+            StepTimes(
+                depth=max(group.rows.depth for group in groups),
+                rows=sum(len(group.rows) for group in groups),
+                started=self.step_started,
+                forwarded=self.step_forwarded,
+                ended=now,
+                select_seconds=now - selection_started,
+            )
+        )
 
     def result(self, now: float) -> BeamResult:
         """What the search found, as arrays. now: seconds of time.monotonic().
@@ -60,4 +77,6 @@ class RunningRequest:
             queue_seconds=self.admitted - self.submitted,
             prefill_seconds=self.prefilled - self.admitted,
             decode_seconds=now - self.prefilled,
+            submitted=self.submitted,
+            steps=tuple(self.step_times),
         )

@@ -67,6 +67,13 @@ class Scheduler:
         """Requests in the queue."""
         return len(self._waiting)
 
+    def age_seconds(self, now: float) -> float:
+        """How long the head of the queue has waited at `now`, seconds of `time.monotonic()`; 0 when it is empty."""
+        try:
+            return now - self._waiting[0].submitted
+        except IndexError:  # not asked beforehand whether it is empty: another thread may empty it meanwhile
+            return 0.0
+
     def enqueue(self, waiting: Waiting) -> None:
         """Put a request at the end of the queue. Raises Overloaded when it is full."""
         if len(self._waiting) >= self._limits.max_waiting:

@@ -1,30 +1,39 @@
-"""Metric children bound ahead of the hot path, for known label values only: no input can make a new series."""
+"""Label values that are known beforehand, all others one; metric children bound for these, ahead of the hot path.
 
-from collections.abc import Iterable
+So no input can make a new series.
+"""
+
+from collections.abc import Callable, Iterable
 from itertools import product
-from typing import Generic, TypeVar
-
-from prometheus_client.metrics import MetricWrapperBase
+from typing import TypeVar
 
 OTHER = "other"  # what every value counts as that is not known
 
-Metric = TypeVar("Metric", bound=MetricWrapperBase)
+Child = TypeVar("Child")
 
 
-class Children(Generic[Metric]):
-    """One metric's children for every combination of its known label values and OTHER, and never one more.
+def fold(value: str, known: frozenset[str]) -> str:
+    """A value that is known, as it is; any other as OTHER."""
+    return value if value in known else OTHER
 
-    known: for each label of the metric, in order, the values it may have.
+
+class Children(dict[tuple[str, ...] | str, Child]):
+    """One metric's children by label value, or by a tuple of them, where it has several labels.
+
+    There is one for every combination of known values and OTHER, and never one more: a value that is not known finds
+    the child of OTHER. A dictionary, for a known value is then found without a call.
+
+    bind: makes the child of a combination. known: for each label of the metric, in order, the values it may have.
     """
 
-    def __init__(self, metric: Metric, *known: Iterable[str]) -> None:
+    def __init__(self, bind: Callable[..., Child], *known: Iterable[str]) -> None:
         self._known = [frozenset(values) | {OTHER} for values in known]
-        self._children = {values: metric.labels(*values) for values in product(*self._known)}
+        super().__init__((_key(values), bind(*values)) for values in product(*self._known))
 
-    def __call__(self, *values: str) -> Metric:
-        """The child for these label values, each folded to OTHER unless it is known."""
-        child = self._children.get(values)
-        if child is not None:
-            return child
-        folded = (value if value in known else OTHER for value, known in zip(values, self._known, strict=True))
-        return self._children[tuple(folded)]
+    def __missing__(self, key: tuple[str, ...] | str) -> Child:
+        values = (key,) if isinstance(key, str) else key
+        return self[_key(tuple(fold(value, known) for value, known in zip(values, self._known, strict=True)))]
+
+
+def _key(values: tuple[str, ...]) -> tuple[str, ...] | str:
+    return values[0] if len(values) == 1 else values

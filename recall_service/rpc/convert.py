@@ -10,7 +10,7 @@ from recall_service.serving.query import (
     ShortReason,
     Timings,
 )
-from recall_service.stubs.recall.v1 import recall_pb2
+from recall_service.stubs.recall.v1 import recall_pb2, request_log_pb2
 
 _CACHE_MODES = {
     recall_pb2.CACHE_MODE_UNSPECIFIED: CacheMode.USE,
@@ -75,6 +75,22 @@ def to_response(answer: RecallAnswer, *, request_id: str, attribution_token: str
     )
     _add_items(response, answer)
     return response
+
+
+def fill_logged_answer(answer: RecallAnswer, message: request_log_pb2.LoggedAnswer) -> None:
+    """Put the facts of an answer that the request log keeps into `message`, in place: a copy would cost as much."""
+    message.item_ids.extend(answer.item_ids)
+    message.scores.extend(answer.scores.tolist())
+    message.proven_count = answer.proven_count
+    message.served_from = _SERVED_FROM[answer.served_from]
+    message.completeness.CopyFrom(_completeness(answer.short_reason))
+    message.bundle = answer.bundle
+    message.bundle_version = answer.bundle_version
+    message.catalog_version = answer.catalog_version
+    message.score_space = _SCORE_SPACE[answer.score_space]
+    message.beam_width = answer.beam_width
+    message.unknown_history_items = answer.unknown_history_items
+    message.timings.CopyFrom(_timings(answer.timings))
 
 
 def _add_items(response: recall_pb2.RecallResponse, answer: RecallAnswer) -> None:

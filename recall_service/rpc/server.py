@@ -16,7 +16,15 @@ from recall_service.rpc.admission import Admission
 from recall_service.rpc.backend import RecallBackend
 from recall_service.rpc.guard import CallGuard
 from recall_service.rpc.health import HealthServicer
-from recall_service.rpc.observer import NullRpcObserver, RpcObserver
+from recall_service.rpc.observer import (
+    CallLog,
+    CallTracer,
+    NullCallLog,
+    NullCallTracer,
+    NullRpcObserver,
+    RpcObserver,
+)
+from recall_service.rpc.recall_log import NullRecallLog, RecallLog
 from recall_service.rpc.servicer import RecallServicer
 from recall_service.serving.hooks import NullObserver, Observer
 from recall_service.stubs.recall.v1 import recall_pb2, recall_pb2_grpc
@@ -53,6 +61,9 @@ class RecallServer:
         *,
         observer: Observer | None = None,
         rpc_observer: RpcObserver | None = None,
+        call_log: CallLog | None = None,
+        tracer: CallTracer | None = None,
+        recall_log: RecallLog | None = None,
         max_batch_requests: int = MAX_BATCH_REQUESTS,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
@@ -61,9 +72,13 @@ class RecallServer:
         self._admission = Admission()
         self._health = HealthServicer(SERVICE_NAME)
         self._server = grpc.aio.server(options=_OPTIONS)
-        observer = observer or NullObserver()
-        guard = CallGuard(self._admission, observer, rpc_observer or NullRpcObserver())
-        servicer = RecallServicer(backend, guard, observer, max_batch_requests=max_batch_requests)
+        observer, tracer = observer or NullObserver(), tracer or NullCallTracer()
+        guard = CallGuard(
+            self._admission, observer, rpc_observer or NullRpcObserver(), call_log or NullCallLog(), tracer
+        )
+        servicer = RecallServicer(
+            backend, guard, observer, tracer, recall_log or NullRecallLog(), max_batch_requests=max_batch_requests
+        )
         recall_pb2_grpc.add_RecallServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)

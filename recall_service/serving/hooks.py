@@ -1,4 +1,7 @@
-"""Where the rooms report what they do. Serving calls an Observer it was handed and never knows who listens."""
+"""Where the rooms report what they do. Serving calls what it was handed and never knows who listens.
+
+An Observer counts over all questions; a Tracer is told of each question by itself.
+"""
 
 from typing import Protocol
 
@@ -10,7 +13,10 @@ class Observer(Protocol):
     """
 
     def stage(self, stage: str, seconds: float) -> None:
-        """A stage ended: validate, cache_get, prompt, queue, prefill, decode, map, cache_put, serialize."""
+        """A stage ended: validate, cache_get, prompt, queue, prefill, decode, map, cache_put, serialize.
+
+        And select, a part of decode, where the engine can tell the two apart.
+        """
 
     def answered(
         self,
@@ -85,3 +91,19 @@ class NullObserver:
     def step(self, phase: str, *, requests: int, rows: int) -> None: ...
     def prefix_tokens(self, *, hit: int, miss: int) -> None: ...
     def rows_skipped(self, phase: str, rows: int) -> None: ...
+
+
+class Tracer(Protocol):
+    """Where the time of one question went. Called in the task that asked, once the part has ended; never raises."""
+
+    def span(self, name: str, started: float, ended: float, **facts: str | int) -> None:
+        """A part of the question: cache, prompt, queue, prefill, decode, level 0, level 1, ..., map.
+
+        Instants are in seconds of `time.monotonic()`. facts: what else is known of it; never a history or an item.
+        """
+
+
+class NullTracer:
+    """Draws nothing; the default everywhere."""
+
+    def span(self, name: str, started: float, ended: float, **facts: str | int) -> None: ...

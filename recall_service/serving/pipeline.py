@@ -18,28 +18,33 @@ from recall_service.errors import (
     Violation,
 )
 from recall_service.serving.cache_key import cache_key
-from recall_service.serving.hooks import Observer
+from recall_service.serving.hooks import NullTracer, Observer, Tracer
 from recall_service.serving.items import items_of_beams
-from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery, ServedFrom, Timings
+from recall_service.serving.query import BundleInfo, CacheMode, RecallAnswer, RecallQuery, ServedFrom, Timings
 from recall_service.serving.registry import LiveBundle, Registry
 from recall_service.serving.result_cache import ResultCache
+from recall_service.serving.search_spans import trace_search
 
 
 @dataclass(slots=True)
 class _Progress:
-    """Where a call was when it was given up: queue, prefill or decode."""
+    """How far a call came: queue, prefill or decode, when it was given up; whether it computed its answer itself."""
 
     stage: str = "queue"
+    computed: bool = False
 
     def set(self, stage: str) -> None:
         self.stage = stage
 
 
 class Pipeline:
-    """Answers queries from the live bundles, through the result cache; reports to `observer`."""
+    """Answers queries from the live bundles, through the result cache; reports to `observer` and `tracer`."""
 
-    def __init__(self, registry: Registry, cache: ResultCache, observer: Observer) -> None:
+    def __init__(
+        self, registry: Registry, cache: ResultCache, observer: Observer, tracer: Tracer | None = None
+    ) -> None:
         self._registry, self._cache, self._observer = registry, cache, observer
+        self._tracer = tracer or NullTracer()
 
     def bundles(self) -> Sequence[BundleInfo]:
         """Every live bundle, the default one first."""
@@ -50,14 +55,14 @@ class Pipeline:
 
         Raises InvalidRequest, HistoryEmpty, UnknownVersion, Overloaded, DeadlineExpired, NotReady or EngineFailure.
         """
-        started = time.perf_counter()
+        started = time.monotonic()
         progress = _Progress()
         try:
             answer = await self._within_deadline(query, progress)
         except (RecallError, asyncio.CancelledError) as error:
-            self._report_failure(scene, error, time.perf_counter() - started, query, progress)
+            self._report_failure(scene, error, time.monotonic() - started, query, progress)
             raise
-        answer = replace(answer, timings=replace(answer.timings, total_seconds=time.perf_counter() - started))
+        answer = replace(answer, timings=replace(answer.timings, total_seconds=time.monotonic() - started))
         self._report_answer(scene, answer)
         return answer
 
@@ -83,12 +88,21 @@ class Pipeline:
             history=query.history,
             prompt=query.prompt,
         )
-        return await self._cache.answer(key, query.cache_mode, lambda: self._compute(query, live, progress))
+        asked = time.monotonic()
+        answer = await self._cache.answer(key, query.cache_mode, lambda: self._compute(query, live, progress, asked))
+        if not progress.computed:
+            result = "coalesced" if answer.served_from is ServedFrom.ENGINE else answer.served_from.value
+            self._tracer.span("cache", asked, time.monotonic(), result=result)
+        return answer
 
-    async def _compute(self, query: RecallQuery, live: LiveBundle, progress: _Progress) -> RecallAnswer:
-        started = time.perf_counter()
+    async def _compute(self, query: RecallQuery, live: LiveBundle, progress: _Progress, asked: float) -> RecallAnswer:
+        progress.computed = True
+        started = time.monotonic()
+        self._tracer.span("cache", asked, started, result="miss" if query.cache_mode is CacheMode.USE else "bypass")
         prompt, num_unknown = _prompt(query, live)
-        self._observer.stage("prompt", time.perf_counter() - started)
+        ended = time.monotonic()
+        self._observer.stage("prompt", ended - started)
+        self._tracer.span("prompt", started, ended, tokens=len(prompt))
         result = await live.runner.search(
             BeamRequest(
                 prompt=prompt,
@@ -106,11 +120,16 @@ class Pipeline:
         num_cached = result.cached_prompt_tokens
         self._observer.prefix_tokens(hit=num_cached, miss=len(prompt) - num_cached)
         self._observer.rows_skipped("decode", result.rows_skipped)
-        started = time.perf_counter()
+        started = time.monotonic()
         answer = _to_answer(query, live, result, num_unknown)
-        self._observer.stage("map", time.perf_counter() - started)
+        ended = time.monotonic()
         for stage in ("queue", "prefill", "decode"):
             self._observer.stage(stage, getattr(answer.timings, f"{stage}_seconds"))
+        if result.select_seconds is not None:
+            self._observer.stage("select", result.select_seconds)
+        self._observer.stage("map", ended - started)
+        trace_search(self._tracer, result)
+        self._tracer.span("map", started, ended, items=len(answer.item_ids))
         return answer
 
     def _report_answer(self, scene: str, answer: RecallAnswer) -> None:

@@ -66,10 +66,14 @@ class Registry:
         return self._live[name]
 
     def load(self) -> Mapping[str, float]:
-        """How full the engines are now, summed over bundles: requests, rows, and pages of context."""
+        """How full the engines are now, summed over bundles: requests, rows, and pages of context.
+
+        And for how long, in seconds, the one that has waited longest has waited.
+        """
         engines = [entry.runner.engine for entry in self]
         return {
             "queue_depth": sum(engine.num_waiting for engine in engines),
+            "queue_age_seconds": max(engine.queue_age_seconds for engine in engines),
             "inflight_requests": sum(engine.num_running for engine in engines),
             "beam_rows_used": sum(engine.num_rows for engine in engines),
             "beam_rows_free": sum(engine.limits.max_rows - engine.num_rows for engine in engines),

@@ -296,6 +296,89 @@ def test_no_memory_for_a_step_fails_its_requests_and_the_engine_goes_on(tiny_dec
     assert_all_free(engine)
 
 
+class Recorder:
+    """Stands in for StepRecorder, which needs CUDA: what it records is the function itself."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.num_recorded = self.num_replayed = 0
+
+    def record(self, run: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        self.num_recorded += 1
+
+        def replay() -> Any:
+            self.num_replayed += 1
+            return run()
+
+        return replay
+
+
+def test_a_step_is_captured_when_it_comes_again(tiny_decoder: Decoder) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)
+    engine._fixed_steps._recorder = recorder = Recorder()
+    request = ask(catalogue(3))
+    counts = []
+    for _ in range(3):
+        engine.search([request])
+        counts.append((recorder.num_recorded, recorder.num_replayed))
+    assert counts == [(0, 0), (2, 2), (2, 4)]  # two depths
+
+
+def test_what_was_prepared_is_captured_at_once(tiny_decoder: Decoder) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)
+    engine._fixed_steps._recorder = recorder = Recorder()
+    request = ask(catalogue(3), beam_width=512)
+    engine.prepare(request)
+    engine.search([request])
+    assert (recorder.num_recorded, recorder.num_replayed) == (2, 2)
+
+
+def test_where_nothing_can_be_captured_steps_run_as_they_stand(
+    tiny_decoder: Decoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)
+    engine._fixed_steps._recorder = Recorder(RuntimeError("operation not permitted when stream is capturing"))
+    for _ in range(3):
+        (result,) = engine.search([ask(catalogue(3))])
+    assert len(result.scores) == 8
+    assert [record.getMessage() for record in caplog.records] == [
+        "a step could not be captured; from now on steps run as they stand"
+    ]
+
+
+def test_no_memory_to_capture_a_step_fails_its_requests_alone(tiny_decoder: Decoder) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)
+    engine._fixed_steps._recorder = recorder = Recorder(RuntimeError("CUDA error: out of memory"))
+    engine.search([ask(catalogue(3))])
+    with pytest.raises(Overloaded, match="no memory left for the decode step"):
+        engine.search([ask(catalogue(3))])
+    with pytest.raises(Overloaded, match="no memory left for the warm-up step"):
+        engine.prepare(ask(catalogue(3)))
+    recorder.error = None
+    engine.search([ask(catalogue(3))])
+    assert recorder.num_replayed == 2
+    assert_all_free(engine)
+
+
+def test_no_memory_for_the_results_of_one_request_fails_it_alone(
+    tiny_decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FixedEngine(tiny_decoder, SMALL)
+    ids = [engine.submit(ask(catalogue(2), [prompt])) for prompt in (1, 2)]
+    engine.step()
+
+    def out_of_memory(level: Any) -> Any:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(engine._running[0].search, "take", out_of_memory)
+    outcomes = drain(engine)
+    assert isinstance(outcomes[ids[0]], Overloaded)
+    assert isinstance(outcomes[ids[1]], BeamResult)
+    assert_all_free(engine)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_what_is_stopped_midway_gives_everything_back(tiny_decoder: Decoder, steps: int) -> None:
     """P18: cancelled, out of time, aborted."""

@@ -105,7 +105,7 @@ def test_an_exception_in_the_forward_fails_that_group_and_the_engine_goes_on(fai
         output = original(*arguments)
         calls.append(part)
         if len(calls) == failing_call:
-            raise RuntimeError("CUDA error: out of memory at 0x7f00")
+            raise RuntimeError("CUDA error: an illegal memory access at 0x7f00")
         return output
 
     setattr(engine.model, part, fail_once)
@@ -132,6 +132,30 @@ def test_a_failing_prefill_leaves_the_rows_of_others_alone() -> None:
     assert isinstance(outcomes[fresh], EngineFailure)
     assert_bitwise_equal(outcomes[running], alone)
     assert_all_free(engine)
+
+
+def test_a_request_that_cannot_even_start_gives_back_what_was_reserved_for_it() -> None:
+    engine = make_engine()
+    engine.pages.places = lambda *_: 1 / 0
+    doomed = engine.submit(ask(CATALOGUE))
+    assert isinstance(drain(engine)[doomed], EngineFailure)
+    assert_all_free(engine)
+    del engine.pages.places
+    assert len(engine.search([ask(CATALOGUE)])) == 1
+
+
+def test_a_lost_device_fails_everything_and_raises_nothing() -> None:
+    engine = make_engine()
+    ids = [engine.submit(ask(CATALOGUE)) for _ in range(2)]
+    engine.step()
+
+    def lost(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    engine.slots.keep_only = lost
+    outcomes = dict(engine.abort(EngineFailure("the step failed")))
+    assert set(outcomes) == set(ids)
+    assert all(isinstance(outcome, EngineFailure) for outcome in outcomes.values())
 
 
 def test_no_memory_for_one_selection_fails_that_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:

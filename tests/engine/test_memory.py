@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from recall_service.engine.kv_cache import page_bytes
-from recall_service.engine.memory import refuse_too_many_weights, refuse_what_does_not_fit
+from recall_service.engine.memory import memory_states, refuse_too_many_weights, refuse_what_does_not_fit
 from recall_service.engine.models.checkpoint import Checkpoint
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import CheckpointError, SettingsError
@@ -48,3 +48,13 @@ def test_takes_what_fits_and_refuses_one_page_more(dtype: torch.dtype) -> None:
     assert not fits(least, 11)
     assert fits(least + page, 11)
     assert least > 10 * page + LIMITS.num_slots * page // LIMITS.page_len
+
+
+@pytest.mark.parametrize("reserved", [5, 9], ids=["beside others", "freed between two readings"])
+def test_the_states_of_memory_add_up(monkeypatch: pytest.MonkeyPatch, reserved: int) -> None:
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (12, 20))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 3)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved)
+    states = memory_states(device)
+    assert states == {"used": 3, "kept": reserved - 3, "other": max(0, 8 - reserved), "free": 12}

@@ -1,7 +1,11 @@
 import inspect
 import re
+import sys
+import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +22,7 @@ from recall_service.rpc.observer import RpcObserver
 from recall_service.serving.hooks import Observer
 
 LOAD = {
+    "queue_age_seconds": 1.5,
     "queue_depth": 3,
     "inflight_requests": 2,
     "beam_rows_used": 500,
@@ -69,6 +74,11 @@ def test_every_series_is_there_before_its_first_event(registry: CollectorRegistr
             assert value(registry, "grpc_server_handled_total", **labels, grpc_code=code) == 0
     for result in ("hit", "miss", "error", "bypass"):
         assert value(registry, "recall_cache_requests_total", tier="redis", result=result) == 0
+    for reason in ("queue_full", "deadline", "invalid", "not_ready", "unauthenticated"):
+        assert value(registry, "recall_rejected_total", reason=reason) == 0
+    for kind in ("bundle", "catalog"):
+        for result in ("ok", "failed"):
+            assert value(registry, "recall_reloads_total", kind=kind, result=result) == 0
 
 
 def test_names_follow_the_rules(registry: CollectorRegistry, metrics: Metrics) -> None:
@@ -142,7 +152,7 @@ def test_calls_are_counted_as_every_grpc_dashboard_expects(registry: CollectorRe
     assert value(registry, "grpc_server_handled_total", **labels, grpc_code="INTERNAL") == 1
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(one=st.text(), other=st.text())
 def test_no_input_makes_a_new_series(registry: CollectorRegistry, metrics: Metrics, one: str, other: str) -> None:
     before = num_series(registry)
@@ -155,6 +165,9 @@ def test_no_input_makes_a_new_series(registry: CollectorRegistry, metrics: Metri
     metrics.cache_request(one, other)
     metrics.cache_operation(one, other, 0.1)
     metrics.step(one, requests=1, rows=1)
+    metrics.rows_skipped(one, 1)
+    metrics.request_log_records(one, 1)
+    metrics.reloaded(one, other)
     metrics.rpc_started(one)
     metrics.rpc_handled(one, other, 0.1)
     assert num_series(registry) == before
@@ -174,6 +187,7 @@ def test_load_is_read_at_every_scrape(registry: CollectorRegistry, metrics: Metr
     load = dict(LOAD)
     metrics.watch_load(lambda: load)
     assert value(registry, "recall_queue_depth") == 3
+    assert value(registry, "recall_queue_age_seconds") == 1.5
     assert value(registry, "recall_inflight_requests") == 2
     assert value(registry, "recall_beam_rows", state="free") == 1548
     for state, pages in (("used", 7), ("cached", 11), ("free", 494)):
@@ -182,14 +196,64 @@ def test_load_is_read_at_every_scrape(registry: CollectorRegistry, metrics: Metr
     assert value(registry, "recall_queue_depth") == 4
 
 
+def test_memory_of_a_gpu_is_read_at_every_scrape(registry: CollectorRegistry, metrics: Metrics) -> None:
+    bytes_by_state = {"used": 3, "kept": 2, "other": 1, "free": 94}
+    metrics.watch_gpu_memory(lambda: bytes_by_state)
+    for state, num_bytes in bytes_by_state.items():
+        assert value(registry, "recall_gpu_memory_bytes", state=state) == num_bytes
+    bytes_by_state["free"] = 95
+    assert value(registry, "recall_gpu_memory_bytes", state="free") == 95
+
+
+def test_the_process_is_watched_too(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.watch_process()
+    names = {sample.name for family in registry.collect() for sample in family.samples}
+    assert "python_gc_collections_total" in names
+    if sys.platform == "linux":
+        assert value(registry, "process_resident_memory_bytes") > 1 << 20
+        assert {"process_cpu_seconds_total", "process_open_fds", "process_start_time_seconds"} <= names
+
+
+CALLS = st.lists(st.tuples(st.sampled_from(RPC_METHODS), st.sampled_from(GRPC_CODES), st.floats(0, 5)), max_size=50)
+ANSWERS = st.lists(st.tuples(st.sampled_from(["feed", "x"]), st.sampled_from(OUTCOMES), st.integers(0, 400)))
+
+
+@settings(deadline=None)
+@given(calls=CALLS, answers=ANSWERS)
+def test_what_is_counted_twice_is_counted_alike(calls: list[tuple[str, str, float]], answers: list[Any]) -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, scenes=("feed",))
+    for method, code, seconds in calls:
+        metrics.rpc_started(method)
+        metrics.rpc_handled(method, code, seconds)
+    for scene, outcome, items in answers:
+        metrics.answered(scene, outcome, 0.1, items=items, proven=items, beam_width=items, unknown_history=0)
+    sums: Counter[str] = Counter()
+    for family in registry.collect():
+        for sample in family.samples:
+            if sample.labels.get("grpc_code", "OK") == "OK":
+                sums[f"{sample.name} OK"] += sample.value
+            sums[sample.name] += sample.value
+    assert sums["grpc_server_started_total"] == sums["grpc_server_handled_total"] == len(calls)
+    assert sums["grpc_server_msg_received_total"] == sums["grpc_server_handling_seconds_count"] == len(calls)
+    assert sums["grpc_server_msg_sent_total"] == sums["grpc_server_handled_total OK"]
+    assert sums["recall_request_duration_seconds_count"] == sums["recall_items_returned_count"] == len(answers)
+    assert sums["recall_items_returned_sum"] == sums["recall_proven_items_sum"] == sum(items for *_, items in answers)
+
+
 def test_says_what_is_served(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.build("0.1.0")
     metrics.bundle("demo", "7", "CATALOG")
     metrics.catalog("demo", "2026-01-01", 12_088)
     metrics.warmed_up("demo", 1.5)
+    metrics.reloaded("catalog", "failed")
     assert value(registry, "recall_bundle_info", bundle="demo", version="7", score_space="CATALOG") == 1
     assert value(registry, "recall_catalog_info", bundle="demo", version="2026-01-01") == 1
     assert value(registry, "recall_catalog_items", bundle="demo") == 12_088
+    assert value(registry, "recall_catalog_loaded_timestamp_seconds", bundle="demo") == pytest.approx(
+        time.time(), abs=60
+    )
+    assert value(registry, "recall_reloads_total", kind="catalog", result="failed") == 1
     assert value(registry, "recall_warmup_seconds", bundle="demo") == 1.5
     [build] = [family for family in registry.collect() if family.name == "recall_build_info"]
     assert build.samples[0].labels["version"] == "0.1.0"
@@ -199,6 +263,8 @@ class TestEndpoint:
     @pytest.fixture
     def endpoint(self, registry: CollectorRegistry, metrics: Metrics) -> MetricsEndpoint:
         metrics.watch_load(lambda: LOAD)
+        metrics.watch_gpu_memory(lambda: {"used": 1, "free": 2})
+        metrics.watch_process()
         metrics.build("0.1.0")
         metrics.short("beam_too_narrow")
         return serve_metrics(registry, "127.0.0.1", 0)

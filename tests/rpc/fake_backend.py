@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 
 from recall_service.engine.request import ScoreSpace
+from recall_service.rpc.backend import RecallBackend
 from recall_service.rpc.server import RecallServer
 from recall_service.serving.hooks import NullObserver
 from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery, ServedFrom, ShortReason, Timings
@@ -112,10 +113,11 @@ class Running(NamedTuple):
 
 
 @asynccontextmanager
-async def running(backend: FakeBackend, *, serving: bool = True, **settings: Any) -> AsyncIterator[Running]:
+async def running(backend: RecallBackend, *, serving: bool = True, **settings: Any) -> AsyncIterator[Running]:
     """A server around `backend`, open for calls when `serving`, stopped in the end."""
     observer = RememberingObserver()
-    server = RecallServer(backend, "127.0.0.1:0", observer=observer, rpc_observer=observer, **settings)
+    listeners = {"observer": observer, "rpc_observer": observer}
+    server = RecallServer(backend, "127.0.0.1:0", **(listeners | settings))
     address = f"127.0.0.1:{await server.start()}"
     if serving:
         await server.mark_serving()

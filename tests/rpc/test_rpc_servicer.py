@@ -11,6 +11,8 @@ import pytest
 from recall_service import __version__
 from recall_service.rpc.admission import Admission
 from recall_service.rpc.guard import CallGuard
+from recall_service.rpc.observer import NullCallLog, NullCallTracer
+from recall_service.rpc.recall_log import NullRecallLog
 from recall_service.rpc.request_id import choose_request_id
 from recall_service.rpc.servicer import RecallServicer
 from recall_service.stubs.recall.v1 import recall_pb2
@@ -106,8 +108,8 @@ async def test_an_expired_deadline_is_refused_before_any_work() -> None:
     backend, observer, context = FakeBackend(), RememberingObserver(), ExpiredContext()
     admission = Admission()
     admission.open()
-    guard = CallGuard(admission, observer, observer)
-    servicer = RecallServicer(backend, guard, observer, max_batch_requests=1)
+    guard = CallGuard(admission, observer, observer, NullCallLog(), NullCallTracer())
+    servicer = RecallServicer(backend, guard, observer, NullCallTracer(), NullRecallLog(), max_batch_requests=1)
     with pytest.raises(grpc.aio.AbortError):
         await servicer.Recall(by_history(), cast("grpc.aio.ServicerContext[Any, Any]", context))
     assert context.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -21,6 +21,7 @@ from recall_service.errors import (
     Overloaded,
     RecallError,
     RequestCancelled,
+    RequestLogError,
     SettingsError,
     SetupError,
     UnknownVersion,
@@ -43,6 +44,7 @@ ROWS = [
     (SettingsError("a secret of the inside"), "INTERNAL", "SETUP"),
     (BundleError("a secret of the inside"), "INTERNAL", "SETUP"),
     (CheckpointError("a secret of the inside"), "INTERNAL", "SETUP"),
+    (RequestLogError("a secret of the inside"), "INTERNAL", "SETUP"),
     (CatalogError("a secret of the inside"), "INTERNAL", "INTERNAL"),
     (ValueError("a secret of the inside"), "INTERNAL", "INTERNAL"),
 ]

@@ -221,7 +221,9 @@ async def test_a_fault_inside_a_step_fails_its_requests_alone(
 async def test_a_forward_that_raises_fails_its_requests_alone(
     bundle: Bundle, runner: EngineRunner, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle.model, "hidden", raising_once(RuntimeError("out of memory"), bundle.model.hidden))
+    monkeypatch.setattr(
+        bundle.model, "hidden", raising_once(RuntimeError("an illegal memory access"), bundle.model.hidden)
+    )
     with pytest.raises(EngineFailure, match="the prefill step failed: RuntimeError"):
         await runner.search(ask(1))
     assert_same(await runner.search(ask(2)), alone(bundle, ask(2)))

@@ -34,6 +34,8 @@ def beams(*leaves: int, proven: int = 0, bound: float = -1.0) -> BeamResult:
         queue_seconds=0.0,
         prefill_seconds=0.0,
         decode_seconds=0.0,
+        submitted=0.0,
+        steps=(),
     )
 
 

@@ -213,7 +213,7 @@ async def test_what_an_observer_hears_of_an_answer(served: Served) -> None:
     answer = await served.recall()
     heard = served.observer
     assert sorted(call[1] for call in heard.of("stage")) == sorted(
-        ["cache_get", "prompt", "map", "queue", "prefill", "decode", "cache_put"]
+        ["cache_get", "prompt", "map", "queue", "prefill", "decode", "select", "cache_put"]
     )
     assert heard.of("step") == [("step", "prefill"), ("step", "decode"), ("step", "decode")]
     assert heard.of("cache_request") == [("cache_request", "local", "miss")]

@@ -35,7 +35,7 @@ def slow_down(served: Served, monkeypatch: pytest.MonkeyPatch, seconds: float, n
 
 async def test_a_failed_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
-        raise RuntimeError("out of memory")
+        raise RuntimeError("an illegal memory access")
 
     with monkeypatch.context() as patch:
         patch.setattr(served.live().bundle.model, "hidden", fail)

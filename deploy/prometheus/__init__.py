@@ -1,0 +1,1 @@
+"""Scrape config, recording rules and alerts of the service; `slo` writes rules/slo.yml, `local` starts a Prometheus."""
