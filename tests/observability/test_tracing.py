@@ -141,7 +141,8 @@ async def test_a_cached_answer_shows_the_cache_alone(stub: Any, traced: Traced) 
 
 
 async def test_an_equal_question_in_flight_shows_who_waited(stub: Any, traced: Traced) -> None:
-    await asyncio.gather(*(stub.Recall(by_history(*HISTORY)) for _ in range(2)))
+    entries = [by_history(*HISTORY)] * 2  # of one batch: both are under way before the engine can answer
+    await stub.BatchRecall(recall_pb2.BatchRecallRequest(requests=entries))
     assert sorted(attributes(span)["result"] for span in traced.named("cache")) == ["coalesced", "miss"]
     assert len(traced.named("prefill")) == 1
 
