@@ -13,7 +13,7 @@ from recall_service.replay.clock_loop import run_on_time
 from recall_service.replay.judging.analysis import AGAINST, TARGET, analyse
 from recall_service.replay.judging.gate import Threshold
 from recall_service.replay.plan import Plan
-from recall_service.replay.report.writer import LOG, write_sweep_report
+from recall_service.replay.report.writer import LOG, REFERENCE, write_sweep_report
 from recall_service.replay.schedule import Schedule
 from recall_service.replay.session import Recorded, record_runs, record_sweep, summarise_file
 from recall_service.replay.spread import Spreading, record_spread
@@ -127,7 +127,7 @@ def _judge(plan: Plan, runs: Mapping[str, Recorded], judging: Judging, out: Path
         if not failures:
             raise
         return _figures_alone(runs, judging, (*warnings, str(error)), failures)
-    reference = LOG if against is None else AGAINST
+    reference = LOG if against is None else REFERENCE
     return Result(
         document={**analysis.to_json(), "failures": failures, "out": str(out)},
         lines=(*analysis_lines(analysis, reference), f"report: {out / 'report.html'}"),

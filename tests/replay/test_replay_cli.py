@@ -2,21 +2,25 @@
 
 import asyncio
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from item_catalog.builder import build_catalog
+from item_catalog.storage import save_catalog
 from recall_service.cli import app
 from recall_service.replay.outcome import Outcome
 from recall_service.stubs.recall.v1 import recall_pb2
 from recall_service.stubs.recall.v1.request_log_pb2 import LoggedAnswer, LoggedRecall
 from tests.request_log.recalls import write_file
 from tests.rpc.fake_backend import FakeBackend, make_answer, running
-from tests.serving.bundles import write_bundle
+from tests.serving.bundles import LAYOUT, small_rows, write_bundle
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -184,6 +188,55 @@ def test_bundles_in_this_process(bundles: list[Path], tmp_path: Path) -> None:
     )
     assert other.exit_code == 1
     assert "overlap@10 is" in json.loads(other.stdout.splitlines()[-1])["verdicts"][0]["sentence"]
+
+
+def without_an_item(bundle: Path, directory: Path, gone: str) -> Path:
+    """The bundle, its catalogue built without one item."""
+    sids, item_ids = small_rows()
+    kept = [row for row, item_id in enumerate(item_ids) if item_id != gone]
+    shutil.copytree(bundle, directory)
+    shutil.rmtree(directory / "catalog")
+    save_catalog(build_catalog(LAYOUT, sids[kept], [item_ids[row] for row in kept]), directory / "catalog")
+    return directory
+
+
+def with_one_other_weight(bundle: Path, directory: Path) -> Path:
+    shutil.copytree(bundle, directory)
+    file = directory / "model" / "model.safetensors"
+    weights = load_file(file)
+    weights["model.norm.weight"][3] *= 3.0
+    save_file(weights, file, metadata={"format": "pt"})
+    return directory
+
+
+def test_a_removed_item_is_named_and_fails_the_gate(bundles: list[Path], tmp_path: Path) -> None:
+    source = table_of_histories(tmp_path / "q.jsonl")
+    assert run(source, "--bundle", bundles[0], "--fast", "--out", tmp_path / "before").exit_code == 0
+    gone = outcomes_of(tmp_path / "before" / "target.jsonl")[0].answer.item_ids[0]
+    smaller = without_an_item(bundles[0], tmp_path / "smaller", gone)
+    document, report, told = gated(smaller, bundles[0], tmp_path)
+    assert document["comparison"]["overall"]["identical"] < 30
+    assert gone in report
+    assert f"Lost most, and nowhere gained: {gone}" in told
+
+
+def test_a_changed_weight_drifts_and_fails_the_gate(bundles: list[Path], tmp_path: Path) -> None:
+    document, report, told = gated(with_one_other_weight(bundles[0], tmp_path / "other"), bundles[0], tmp_path)
+    assert document["comparison"]["overall"]["max_score_drift"] > 1e-3
+    assert "score drift" in report
+    assert "fails" in told
+
+
+def gated(bundle: Path, against: Path, tmp_path: Path) -> tuple[dict[str, Any], str, str]:
+    """Summary, report and terminal of a replay against another bundle, the gate having failed with a sentence."""
+    source = table_of_histories(tmp_path / "q.jsonl")
+    gate = ("--require", "min_overlap@10=1", "--require", "max_score_drift=1e-6")
+    options = ("--fast", "--concurrency", 1, *gate, "--out", tmp_path / "out")
+    result = run(source, "--bundle", bundle, "--against", against, *options)
+    document = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert result.exit_code == 1
+    assert any(not verdict["passes"] and verdict["sentence"] for verdict in document["verdicts"])
+    return document, (tmp_path / "out" / "report.html").read_text(), result.stdout
 
 
 @pytest.mark.parametrize(
