@@ -1,9 +1,9 @@
-"""What the request log costs: cached answers over loopback, with a log of every recall and without.
+"""What the request log costs: cached answers over loopback without a log, with the default share of them, with all.
 
-One process serves both ways on two ports, and short rounds of load go from one to the other, so that what else the
-machine does meets them alike. After a round its records are written before the next begins, and their processor time
-is the round's. `cost_share` is by answers per second; `cpu_cost_share` by processor time of the server per answer, the
-writer's thread included: the worst case of a machine without a core to spare. Both are medians over pairs of rounds.
+One process serves every way on a port of its own, and short rounds of load go from one to the next, so that what else
+the machine does meets them alike. After a round its records are written before the next begins, and their processor
+time is the round's. `cost_share` is by answers per second; `cpu_cost_share` by processor time of the server per answer,
+the writer's thread included: the worst case of a machine without a core to spare. Both are medians over rounds.
 """
 
 import argparse
@@ -43,6 +43,9 @@ REQUIRED_COST_SHARE = 0.03  # at most
 NUM_ITEMS, HISTORY_LEN, NUM_QUESTIONS = 50, 20, 64
 SETTLE_SECONDS = WRITE_SECONDS + 0.15
 
+OFF, DEFAULT, ALL = "off", "on", "all"
+SHARES = {OFF: None, DEFAULT: Settings.model_fields["request_log_sample"].default, ALL: 1.0}
+
 
 class Round(NamedTuple):
     """Answers per second, and microseconds of the server's processor time for each."""
@@ -52,11 +55,10 @@ class Round(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """The process that serves, and where it does so without and with a log."""
+    """The process that serves. addresses: by the way it logs there."""
 
     pid: int
-    off: str
-    on: str
+    addresses: dict[str, str]
 
     def cpu_seconds(self) -> float:
         """Processor time of all its threads so far."""
@@ -64,35 +66,36 @@ class Serving(NamedTuple):
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-async def serve(bundle: Path, log: Path) -> None:
-    """Serve both ways, put together as `recall_service.app` would, until SIGTERM; says the ports."""
-    settings = Settings(bundles=(bundle,), request_log_dir=log)
+async def serve(bundle: Path, directory: Path) -> None:
+    """Serve every way, put together as `recall_service.app` would, until SIGTERM; says the ports."""
+    settings = Settings(bundles=(bundle,))
     metrics = Metrics(CollectorRegistry(), settings.scenes)
     registry = open_registry(settings.bundles, "", engine_limits(settings), metrics)
-    request_log = open_request_log(settings, metrics)
     pipeline = Pipeline(registry, open_cache(settings, metrics), metrics)
-    servers = [
-        RecallServer(pipeline, "127.0.0.1:0", observer=metrics, rpc_observer=metrics, recall_log=recall_log)
-        for recall_log in (None, request_log)
-    ]
-    print(json.dumps([await server.start() for server in servers]), flush=True)
-    for server in servers:
+    servers = {}
+    for name, share in SHARES.items():
+        logs = {} if share is None else {"request_log_dir": directory / name, "request_log_sample": share}
+        request_log = open_request_log(Settings(**logs), metrics)
+        servers[name] = RecallServer(
+            pipeline, "127.0.0.1:0", observer=metrics, rpc_observer=metrics, recall_log=request_log
+        )
+    print(json.dumps({name: await server.start() for name, server in servers.items()}), flush=True)
+    for server in servers.values():
         await server.mark_serving()
-    await servers[0].serve_until_signal()
-    await servers[1].stop()
-    if request_log is not None:
-        request_log.close()
+    await servers.pop(OFF).serve_until_signal()
+    for server in servers.values():
+        await server.stop()
     registry.close()
 
 
 @contextmanager
-def serving(bundle: Path, log: Path) -> Iterator[Serving]:
+def serving(bundle: Path, directory: Path) -> Iterator[Serving]:
     """The process, while it lasts."""
-    command = [sys.executable, "-m", "benchmarks.request_log", "--serve", str(bundle), str(log)]
+    command = [sys.executable, "-m", "benchmarks.request_log", "--serve", str(bundle), str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  fixed arguments
         assert process.stdout is not None
-        off, on = json.loads(process.stdout.readline())
-        yield Serving(process.pid, f"127.0.0.1:{off}", f"127.0.0.1:{on}")
+        ports = json.loads(process.stdout.readline())
+        yield Serving(process.pid, {name: f"127.0.0.1:{port}" for name, port in ports.items()})
         process.terminate()
 
 
@@ -132,61 +135,61 @@ async def load(served: Serving, address: str, seconds: float, concurrency: int) 
         return Round(num_answers / elapsed, (served.cpu_seconds() - cpu_started) / num_answers * 1e6)
 
 
-async def measure(served: Serving, rounds: int, seconds: float, concurrency: int) -> list[tuple[Round, Round]]:
-    """Pairs of rounds, without and with a log; two pairs before them fill the cache and are left out."""
-    pairs = []
-    for index in range(rounds + 2):
-        order = (served.off, served.on) if index % 2 else (served.on, served.off)
-        found = {address: await load(served, address, seconds, concurrency) for address in order}
-        pairs.append((found[served.off], found[served.on]))
-    return pairs[2:]
+async def measure(served: Serving, rounds: int, seconds: float, concurrency: int) -> dict[str, list[Round]]:
+    """The rounds of every way; two before them fill the cache and are left out."""
+    measured: dict[str, list[Round]] = {name: [] for name in SHARES}
+    chance = random.Random(0)  # noqa: S311
+    for _ in range(rounds + 2):
+        for name in chance.sample(list(SHARES), len(SHARES)):
+            measured[name].append(await load(served, served.addresses[name], seconds, concurrency))
+    return {name: found[2:] for name, found in measured.items()}
+
+
+def compared(found: Sequence[Round], without: Sequence[Round]) -> dict[str, float]:
+    """Medians, and what they cost beside rounds without a log."""
+    pairs = list(zip(found, without, strict=True))
+    return {
+        "qps": round(statistics.median(own.per_second for own in found)),
+        "cpu_us": round(statistics.median(own.cpu_us for own in found), 1),
+        "cost_share": round(1 - statistics.median(own.per_second / other.per_second for own, other in pairs), 4),
+        "cpu_cost_share": round(1 - statistics.median(other.cpu_us / own.cpu_us for own, other in pairs), 4),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the last line of stdout is the JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.request_log", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=0.4, help="of each round")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=0.25, help="of each round")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--serve", nargs=2, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.serve:
         asyncio.run(serve(*given.serve))
         return 0
-    with tempfile.TemporaryDirectory() as directory:
-        bundle, log = write_bundle(Path(directory) / "tiny"), Path(directory) / "log"
-        with serving(bundle, log) as served:
-            pairs = asyncio.run(measure(served, given.rounds, given.seconds, given.concurrency))
-        num_records = sum(1 for _ in read_log(log))
-        num_bytes = sum(path.stat().st_size for path in log_files(log))
-    off, on = zip(*pairs, strict=True)
-    result = {
-        "off_qps": round(statistics.median(found.per_second for found in off)),
-        "on_qps": round(statistics.median(found.per_second for found in on)),
-        "cost_share": round(
-            1 - statistics.median(with_log.per_second / without.per_second for without, with_log in pairs), 4
-        ),
-        "off_cpu_us": round(statistics.median(found.cpu_us for found in off), 1),
-        "on_cpu_us": round(statistics.median(found.cpu_us for found in on), 1),
-        "cpu_cost_share": round(
-            1 - statistics.median(without.cpu_us / with_log.cpu_us for without, with_log in pairs), 4
-        ),
-        "records": num_records,
-        "bytes_per_record": round(num_bytes / num_records, 1),
-    }
-    table = Table(title="cached answers, and what a log of all of them costs", title_justify="left")
-    for heading in ("", "without", "with", "cost"):
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with serving(write_bundle(directory / "tiny"), directory) as served:
+            measured = asyncio.run(measure(served, given.rounds, given.seconds, given.concurrency))
+        num_records = sum(1 for _ in read_log(directory / ALL))
+        num_bytes = sum(path.stat().st_size for path in log_files(directory / ALL))
+    results = {name: compared(found, measured[OFF]) for name, found in measured.items()}
+    table = Table(title="cached answers, and what logging costs them", title_justify="left")
+    for heading in ("share logged", "answers / s", "cost", "CPU us / answer", "cost"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row("answers / s", f"{result['off_qps']:,}", f"{result['on_qps']:,}", f"{result['cost_share']:.1%}")
-    table.add_row(
-        "CPU us / answer", str(result["off_cpu_us"]), str(result["on_cpu_us"]), f"{result['cpu_cost_share']:.1%}"
-    )
+    for name, result in results.items():
+        costs = [f"{result[cost]:.1%}" for cost in ("cost_share", "cpu_cost_share")]
+        table.add_row(f"{SHARES[name] or 0:.0%}", f"{result['qps']:,}", costs[0], str(result["cpu_us"]), costs[1])
     Console().print(table)
     print_json_line(
         {
             "benchmark": "request_log",
-            **result,
+            "off_qps": results[OFF]["qps"],
+            "on_qps": results[DEFAULT]["qps"],
+            "cost_share": results[DEFAULT]["cost_share"],
             "required_cost_share": REQUIRED_COST_SHARE,
+            "bytes_per_record": round(num_bytes / num_records, 1),
+            "results": {name: {"share": SHARES[name], **result} for name, result in results.items()},
             "settings": {"rounds": given.rounds, "seconds": given.seconds, "concurrency": given.concurrency},
             "hardware": hardware(),
             "commit": commit(),

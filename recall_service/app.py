@@ -175,6 +175,12 @@ def open_request_log(settings: Settings, metrics: Metrics) -> RequestLog | None:
         max_file_seconds=settings.request_log_max_file_seconds,
         max_files=settings.request_log_max_files,
     )
+    logger.info(
+        "request log in %s: a share of %g of all recalls, user ids: %s",
+        settings.request_log_dir,
+        settings.request_log_sample,
+        settings.request_log_user_ids,
+    )
     hash_key = settings.request_log_hash_key.get_secret_value().encode() if settings.request_log_hash_key else b""
     return RequestLog(
         files,

@@ -69,10 +69,10 @@ def to_response(answer: RecallAnswer, *, request_id: str, attribution_token: str
         beam_width=answer.beam_width,
         unknown_history_items=answer.unknown_history_items,
         attribution_token=attribution_token,
-        timings=_timings(answer.timings),
         rows_forwarded=answer.rows_forwarded,
         rows_skipped=answer.rows_skipped,
     )
+    _fill_timings(answer.timings, response.timings)
     _add_items(response, answer)
     return response
 
@@ -90,7 +90,7 @@ def fill_logged_answer(answer: RecallAnswer, message: request_log_pb2.LoggedAnsw
     message.score_space = _SCORE_SPACE[answer.score_space]
     message.beam_width = answer.beam_width
     message.unknown_history_items = answer.unknown_history_items
-    message.timings.CopyFrom(_timings(answer.timings))
+    _fill_timings(answer.timings, message.timings)
 
 
 def _add_items(response: recall_pb2.RecallResponse, answer: RecallAnswer) -> None:
@@ -112,13 +112,11 @@ def _completeness(short_reason: ShortReason | None) -> recall_pb2.Completeness:
     return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_SHORT, short_reason=_SHORT_REASON[short_reason])
 
 
-def _timings(timings: Timings) -> recall_pb2.Timings:
-    return recall_pb2.Timings(
-        queue_us=round(timings.queue_seconds * 1e6),
-        prefill_us=round(timings.prefill_seconds * 1e6),
-        decode_us=round(timings.decode_seconds * 1e6),
-        total_us=round(timings.total_seconds * 1e6),
-    )
+def _fill_timings(timings: Timings, message: recall_pb2.Timings) -> None:
+    message.queue_us = round(timings.queue_seconds * 1e6)
+    message.prefill_us = round(timings.prefill_seconds * 1e6)
+    message.decode_us = round(timings.decode_seconds * 1e6)
+    message.total_us = round(timings.total_seconds * 1e6)
 
 
 def to_bundle_message(bundle: BundleInfo) -> recall_pb2.BundleInfo:

@@ -127,7 +127,7 @@ async def test_the_service_logs_counts_and_flushes_upon_sigterm(tmp_path: Path) 
 
     key = SecretStr("0123456789abcdef")
     hashed = {"request_log_user_ids": "hash", "request_log_hash_key": key}
-    await while_serving(settings(bundle, request_log_dir=log, **hashed), visit)
+    await while_serving(settings(bundle, request_log_dir=log, request_log_sample=1, **hashed), visit)
     for result in ("written", "sampled_out", "dropped"):
         assert f'recall_request_log_records_total{{result="{result}"}}' in exposed[0]
     records = list(read_log(log))
