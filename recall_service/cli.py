@@ -6,8 +6,6 @@ stderr. What is not fit to serve is one line on stderr and exit code 2; a call t
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from item_catalog.errors import CatalogError
 from recall_service import __version__
-from recall_service.errors import RecallError
 from recall_service.replay.cli import replay
 from recall_service.request_log.cli import log_app
+from recall_service.terminal import one_line_errors
 
 app = typer.Typer(
     help="Generative-recommendation recall: exact beam search over a catalogue's semantic IDs, over gRPC.",
@@ -53,7 +50,7 @@ def serve(
     from recall_service.observability.logging import configure_logging
 
     flags = {"bundles": bundle, "host": host, "port": port, "metrics_port": metrics_port, **_pairs(settings)}
-    with _one_line_errors():
+    with one_line_errors():
         resolved = _load_settings(config, flags)
         configure_logging(resolved.log_level, resolved.log_format)
         asyncio.run(application.serve(resolved, lambda serving: _print_json(asdict(serving), flush=True)))
@@ -114,7 +111,7 @@ def check(
     """Load a bundle as the server would, and say what it is."""
     from recall_service.serving.bundle import check_setup
 
-    with _one_line_errors():
+    with one_line_errors():
         bundle = check_setup(directory)
     config, layout = bundle.model.config, bundle.catalog.layout
     facts = {
@@ -141,7 +138,7 @@ def check(
 @app.command()
 def config(config: _ConfigFile = None, settings: _Set = None) -> None:
     """Print every setting as it resolves, secrets masked, as one JSON document."""
-    with _one_line_errors():
+    with one_line_errors():
         _print_json(_load_settings(config, _pairs(settings)).masked())
 
 
@@ -153,7 +150,7 @@ def demo(
     """Make a small shop, train a model on it, serve it, and ask it; the second run reuses what the first made."""
     from recall_service.demo.run import run_demo, stay_up
 
-    with _one_line_errors():
+    with one_line_errors():
         if stay:
             stay_up(directory)
         else:
@@ -184,13 +181,3 @@ def _pairs(settings: list[str] | None) -> dict[str, str]:
 
 def _print_json(document: Any, *, flush: bool = False) -> None:
     print(json.dumps(document), flush=flush)  # noqa: T201
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """What is wrong with the caller's files or settings is a line on stderr, not a traceback."""
-    try:
-        yield
-    except (RecallError, CatalogError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None

@@ -5,15 +5,14 @@ a gate that fails, or a replay that ended early, exit code 1.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from item_catalog.errors import CatalogError
-from recall_service.errors import RecallError, SettingsError
+from recall_service.errors import SettingsError
+from recall_service.terminal import one_line_errors
 
 if TYPE_CHECKING:  # whoever only asks for help does not wait for it
     from recall_service.replay.command import Result
@@ -66,7 +65,7 @@ def replay(
     from recall_service.replay.run import RunSettings
     from recall_service.replay.sources import open_source
 
-    with _one_line_errors():
+    with one_line_errors():
         targets = options.targets(target, bundle, against)
         timing = options.Timing(rate=rate, poisson=poisson, speed=speed, fast=fast, seed=seed)
         thresholds = (*(read_gate(gate) if gate else ()), *map(parse_threshold, require or ()))
@@ -157,12 +156,3 @@ def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
             tell(damage)
 
     return tell_once
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    try:
-        yield
-    except (RecallError, CatalogError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None

@@ -5,14 +5,13 @@ What is found damaged, and progress, go to stderr; a log that cannot be read is 
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recall_service.errors import RequestLogError
+from recall_service.terminal import one_line_errors
 
 if TYPE_CHECKING:  # whoever only asks for help does not wait for these
     from recall_service.request_log.reader import Frame, LogDamage
@@ -35,7 +34,7 @@ def cat(
     from recall_service.request_log.reader import read_log
 
     shown = _json_line if as_json else _text_line
-    with _one_line_errors():
+    with one_line_errors():
         records = read_log(path, skip_damaged=skip_damaged, on_damage=_tell)
         for record in islice(records, limit or None):
             typer.echo(shown(record))
@@ -51,7 +50,7 @@ def stats(
     from recall_service.request_log.statistics import LogStatistics
 
     statistics = LogStatistics()
-    with _one_line_errors():
+    with one_line_errors():
         for frame in _frames(path, skip_damaged):
             for record in frame.records:
                 statistics.add(record)
@@ -74,7 +73,7 @@ def to_parquet(
     """Write a flat table, one row for each record."""
     from recall_service.request_log.parquet import write_parquet
 
-    with _one_line_errors():
+    with one_line_errors():
         num_rows = write_parquet(_frames(path, skip_damaged), out)
     typer.echo(f"{out}: {num_rows:,} rows")
 
@@ -133,12 +132,3 @@ def _rounded(value: Any) -> str:
 
 def _tell(damage: "LogDamage") -> None:
     typer.echo(f"skipped: {damage}", err=True)
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    try:
-        yield
-    except RequestLogError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
