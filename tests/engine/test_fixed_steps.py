@@ -315,6 +315,45 @@ class Recorder:
         return replay
 
 
+class SharedPool(Recorder):
+    """As graphs of one pool: what a replay returned is overwritten by the next one, whichever it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: list[torch.Tensor] = []
+
+    def record(self, run: Any) -> Any:
+        replay = super().record(run)
+
+        def replay_into_the_pool() -> Any:
+            level = replay()
+            for part in self.last:
+                part.zero_()
+            self.last = [*level.rows.parts(), *level[1:]]
+            return level
+
+        return replay_into_the_pool
+
+
+def test_what_a_replay_returned_is_kept_from_the_next_one() -> None:
+    """Two shapes take turns, and requests stand at different depths."""
+    decoder = PathDecoder(VOCAB, cache(random_path_logits(VOCAB)))
+    requests = [ask(catalogue(4), [seed], beam_width=width) for seed in range(2) for width in (5, 7)]
+    expected = RaggedEngine(decoder, SMALL).search(requests)
+    engine = FixedEngine(decoder, SMALL)
+    engine._fixed_steps._recorder = pool = SharedPool()
+    for width in (5, 7):
+        engine.prepare(ask(catalogue(4), beam_width=width))
+    ids, outcomes = [], {}
+    for request in requests:
+        ids.append(engine.submit(request))
+        outcomes.update(engine.step())
+    outcomes.update(drain(engine))
+    assert pool.num_replayed > 4
+    for request_id, result in zip(ids, expected, strict=True):
+        assert_bitwise_equal(outcomes[request_id], result)
+
+
 def test_a_step_is_captured_when_it_comes_again(tiny_decoder: Decoder) -> None:
     engine = FixedEngine(tiny_decoder, SMALL)
     engine._fixed_steps._recorder = recorder = Recorder()

@@ -123,7 +123,8 @@ def test_what_is_in_a_log_cannot_write_into_the_page(tmp_path: Path) -> None:
 
 def test_words_of_a_chart_cannot_write_into_the_page() -> None:
     axis = linear_axis("<b>", 0, 1, lambda value: f"<{value}>")
-    ElementTree.fromstring(chart(description='"<', x=axis, y=axis, series=[], limits=[(0.5, "<SLO>")]))
+    drawn = ElementTree.fromstring(chart(description='"<', x=axis, y=axis, series=[], limits=[(0.5, "<SLO>")]))
+    assert {"<b>", "<SLO>"} <= {text.strip() for text in drawn.itertext()}
 
 
 def test_a_report_of_a_run_without_outcomes_is_well_formed(tmp_path: Path) -> None:
