@@ -1,5 +1,6 @@
 """What may follow a beam: the children of its node in a catalogue's trie, or any token at all."""
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from item_catalog.trie import PrefixTrie
 
@@ -39,12 +41,14 @@ class LevelArrays(NamedTuple):
 
     offsets: int32 or int64 [nodes + 1]; the children of a node are numbered offsets[node] to offsets[node + 1] - 1.
     codes: int16 [children], the bits of a uint16. tokens: int64 [codebook_size], of every code.
-    max_children: how many the node with the most has.
+    live: bool [children], which of them lead to a leaf that the filter keeps; None: all.
+    max_children: how many the node with the most has, live or not.
     """
 
     offsets: Tensor
     codes: Tensor
     tokens: Tensor
+    live: Tensor | None
     max_children: int
 
 
@@ -79,6 +83,21 @@ class TrieConstraint:
         self._token_ranges = [TokenRange(int(ids.min()), int(ids.max()) + 1) for ids in self._codebooks]
         self._are_neighbours = [bool((ids.diff() == 1).all()) for ids in self._codebooks]
         self._max_children = [int(np.diff(offsets).max()) for offsets in trie.offsets]
+        self._live: list[Tensor | None] = [None] * trie.num_levels
+
+    def keeping(self, live_leaves: NDArray[np.bool_]) -> "TrieConstraint":
+        """The same trie, of which a search sees only what leads to a leaf that is kept: bool [leaves].
+
+        Shares everything but a bitmap a level, a byte for each node. A node is live if any of its children is.
+        """
+        filtered = copy.copy(self)
+        live = _as_tensor(live_leaves).to(self._offsets[0].device)
+        filtered._live = [live]
+        for offsets in reversed(self._offsets[1:]):
+            num_live_before = functional.pad(live.cumsum(0), (1, 0))
+            live = num_live_before[offsets[1:].long()] > num_live_before[offsets[:-1].long()]
+            filtered._live.insert(0, live)
+        return filtered
 
     def codebook(self, level: int) -> Tensor:
         """The token ids of a level, int64 [codes that have one]."""
@@ -98,16 +117,25 @@ class TrieConstraint:
     def level_arrays(self, level: int) -> LevelArrays:
         """What a kernel needs to find the children of nodes at depth `level`."""
         return LevelArrays(
-            self._offsets[level], self._codes[level], self._level_tokens[level], self._max_children[level]
+            self._offsets[level],
+            self._codes[level],
+            self._level_tokens[level],
+            self._live[level],
+            self._max_children[level],
         )
 
     def children(self, level: int, nodes: Tensor) -> Children:
-        """All children of nodes int64 [rows] at depth `level`: a ragged list, flat."""
+        """All live children of nodes int64 [rows] at depth `level`: a ragged list, flat."""
         starts = self._offsets[level][nodes].long()
         counts = self._offsets[level][nodes + 1].long() - starts
         parents = torch.repeat_interleave(counts)  # row 0 counts[0] times, row 1 counts[1] times, ...
         before = counts.cumsum(0) - counts  # candidates of earlier rows
         children = torch.arange(len(parents), device=nodes.device) + (starts - before)[parents]
+        live = self._live[level]
+        if live is not None:
+            is_live = live[children]
+            parents, children = parents[is_live], children[is_live]
+            counts = parents.bincount(minlength=len(nodes))
         codes = self._codes[level][children].long() & 0xFFFF
         return Children(parents, self._level_tokens[level][codes], children, counts)
 

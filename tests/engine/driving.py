@@ -25,7 +25,7 @@ def ask(
     fields.setdefault("beam_width", 8)
     if num_steps is not None:
         fields["generation"] = Generation(max_new_tokens=num_steps, length_penalty=0.0)
-    constraint = None if catalogue is None else catalogue.constraint
+    constraint = fields.pop("constraint_of", None if catalogue is None else catalogue.constraint)
     return BeamRequest(prompt=np.array(prompt, np.int64), constraint=constraint, **fields)
 
 

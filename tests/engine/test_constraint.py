@@ -64,3 +64,24 @@ def test_a_code_without_a_token_is_in_no_codebook_and_may_be_of_no_item() -> Non
     assert constraint.children(0, torch.zeros(1, dtype=torch.int64)).tokens.tolist() == [7, 3]
     with pytest.raises(ValueError, match=r"level_tokens\[0\]: a code of the trie has no token; give it one"):
         TrieConstraint(trie_of({(0,), (3,)}, (4,)), [tokens])
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 60), share=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+def test_a_filter_leaves_the_children_that_lead_to_live_leaves(seed: int, count: int, share: float) -> None:
+    """Against the sets; the unfiltered constraint is untouched."""
+    rng = np.random.default_rng(seed)
+    catalogue = Catalogue.random(rng, (4, 3, 5), count, 12)
+    leaves = sorted(catalogue.sids)
+    live = rng.random(len(leaves)) < share
+    kept = {sid for sid, is_live in zip(leaves, live, strict=True) if is_live}
+    filtered = catalogue.constraint.keeping(live)
+    for level in range(3):
+        prefixes, deeper = (sorted({sid[:depth] for sid in leaves}) for depth in (level, level + 1))
+        nodes = torch.arange(len(prefixes))
+        living = {sid[: level + 1] for sid in kept}
+        expected = [number for number, sid in enumerate(deeper) if sid in living]
+        children = filtered.children(level, nodes)
+        assert children.nodes.tolist() == expected
+        assert children.counts.tolist() == [sum(sid[:level] == prefix for sid in living) for prefix in prefixes]
+        assert len(catalogue.constraint.children(level, nodes).nodes) == len(deeper)

@@ -32,11 +32,13 @@ def candidate_chunks(logits: Tensor, nodes: Tensor, trie: LevelArrays, first_tok
         trie.offsets,
         trie.codes,
         trie.tokens,
+        trie.live,
         maxima,
         sums,
         num_chunks,
         logits.stride(0),
         first_token,
+        is_filtered=trie.live is not None,
         chunk_len=CHUNK,
         block_chunks=_BLOCK_CHUNKS,
         num_warps=4,
@@ -50,12 +52,20 @@ def candidate_chunks_reference(logits: Tensor, nodes: Tensor, trie: LevelArrays,
     maxima = torch.full(shape, -torch.inf, device=logits.device)
     normaliser = torch.empty(len(nodes), device=logits.device)
     for row, node in enumerate(nodes):
-        children = trie.codes[trie.offsets[node] : trie.offsets[node + 1]].long() & 0xFFFF
-        values = logits[row, trie.tokens[children] - first_token].float()
+        values = child_logits(logits, row, node, trie, first_token)
         for chunk, part in enumerate(values.split(CHUNK)):
             maxima[row, chunk] = part.amax()
-        normaliser[row] = segment_logsumexp(values, torch.zeros_like(children), children.new_tensor([len(children)]))
+        of_one = torch.zeros(len(values), dtype=torch.int64, device=logits.device)
+        normaliser[row] = segment_logsumexp(values, of_one, of_one.new_tensor([len(values)]))
     return ChunkStatistics(normaliser, maxima)
+
+
+def child_logits(logits: Tensor, row: int, node: Tensor, trie: LevelArrays, first_token: int) -> Tensor:
+    """A row's logits of all children of its node, float32 [children]; -inf for those that are not live."""
+    children = slice(int(trie.offsets[node]), int(trie.offsets[node + 1]))
+    codes = trie.codes[children].long() & 0xFFFF
+    values = logits[row, trie.tokens[codes] - first_token].float()
+    return values if trie.live is None else values.where(trie.live[children], -torch.inf)
 
 
 def chunks_per_row(logits: Tensor, trie: LevelArrays | None) -> int:
@@ -95,7 +105,7 @@ def expand_chunks(
         nodes,
         normaliser,
         chunks,
-        *((None, None, None) if trie is None else trie[:3]),
+        *((None,) * 4 if trie is None else trie[:4]),
         *candidates,
         num_requests * num_chosen,
         num_chosen,
@@ -105,6 +115,7 @@ def expand_chunks(
         logits.stride(0),
         first_token,
         in_trie=trie is not None,
+        is_filtered=trie is not None and trie.live is not None,
         chunk_len=CHUNK,
         block_chunks=_BLOCK_CHUNKS,
         num_warps=4,
@@ -142,6 +153,8 @@ def expand_chunks_reference(
             log_probs = logits[row, tokens - first_token].float() - normaliser[row]
             own = Candidates(torch.full_like(children, parent), tokens, children, log_probs, scores[row] + log_probs)
             possible = own.scores > -torch.inf
+            if trie is not None and trie.live is not None:
+                possible &= trie.live[children]
             places = place * CHUNK + torch.nonzero(possible).squeeze(1)
             for part, own_part in zip(found, own, strict=True):
                 part[request, places] = own_part[possible]
@@ -149,8 +162,10 @@ def expand_chunks_reference(
 
 
 @triton.jit
-def load_children(logits, row_start, children, present, codes, tokens, first_token):
+def load_children(logits, row_start, children, present, codes, tokens, live, first_token, is_filtered: tl.constexpr):
     """Tokens of children and their logits in fp32; 0 and -inf where none is present. row_start: of the row's logits."""
+    if is_filtered:
+        present &= tl.load(live + children, mask=present, other=0) != 0
     of_children = tl.load(codes + children, mask=present, other=0).to(tl.int32) & 0xFFFF
     child_tokens = tl.load(tokens + of_children, mask=present, other=0)
     values = tl.load(logits + (row_start + child_tokens - first_token), mask=present, other=-float("inf"))
@@ -164,11 +179,13 @@ def _chunk_kernel(
     offsets,
     codes,
     tokens,
+    live,
     maxima,
     sums,
     num_chunks,
     row_stride,
     first_token,
+    is_filtered: tl.constexpr,
     chunk_len: tl.constexpr,
     block_chunks: tl.constexpr,
 ):
@@ -177,7 +194,9 @@ def _chunk_kernel(
     first, end = tl.load(offsets + node).to(tl.int64), tl.load(offsets + node + 1).to(tl.int64)
     chunks = tl.program_id(1) * block_chunks + tl.arange(0, block_chunks)
     children = first + chunks[:, None] * chunk_len + tl.arange(0, chunk_len)[None, :]
-    _, values = load_children(logits, row * row_stride, children, children < end, codes, tokens, first_token)
+    _, values = load_children(
+        logits, row * row_stride, children, children < end, codes, tokens, live, first_token, is_filtered
+    )
     greatest = tl.max(values, axis=1)
     total = tl.sum(tl.exp(values - finite_shift(greatest)[:, None]), axis=1)
     tl.store(maxima + row * num_chunks + chunks, greatest, mask=chunks < num_chunks)
@@ -194,6 +213,7 @@ def _expand_kernel(
     offsets,
     codes,
     tokens,
+    live,
     out_parents,
     out_tokens,
     out_nodes,
@@ -207,6 +227,7 @@ def _expand_kernel(
     row_stride,
     first_token,
     in_trie: tl.constexpr,
+    is_filtered: tl.constexpr,
     chunk_len: tl.constexpr,
     block_chunks: tl.constexpr,
 ):
@@ -226,7 +247,9 @@ def _expand_kernel(
         node = tl.load(nodes + row, mask=is_chunk, other=0)
         children += tl.load(offsets + node).to(tl.int64)[:, None]
         present = is_chunk[:, None] & (children < tl.load(offsets + node + 1).to(tl.int64)[:, None])
-        child_tokens, values = load_children(logits, row_start, children, present, codes, tokens, first_token)
+        child_tokens, values = load_children(
+            logits, row_start, children, present, codes, tokens, live, first_token, is_filtered
+        )
     else:
         present = is_chunk[:, None] & (children < num_tokens)
         child_tokens = children

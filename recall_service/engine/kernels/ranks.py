@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from recall_service.engine.constraint import LevelArrays
-from recall_service.engine.kernels.candidate_chunks import load_children
+from recall_service.engine.kernels.candidate_chunks import child_logits, load_children
 
 _TOKEN_BLOCK = 4096
 _CHILD_BLOCK = 256
@@ -41,11 +41,13 @@ def child_ranks(
         trie.offsets,
         trie.codes,
         trie.tokens,
+        trie.live,
         rows,
         values,
         ranks,
         logits.stride(0),
         first_token,
+        is_filtered=trie.live is not None,
         block=_CHILD_BLOCK,
         num_warps=4,
     )
@@ -58,8 +60,8 @@ def child_ranks_reference(
     """The same, row by row."""
     ranks = []
     for row, value in zip(rows.tolist(), values, strict=True):
-        children = trie.codes[trie.offsets[nodes[row]] : trie.offsets[nodes[row] + 1]].long() & 0xFFFF
-        ranks.append(1 + (logits[row, trie.tokens[children] - first_token] > value).sum(dtype=torch.int32))
+        of_children = child_logits(logits, row, nodes[row], trie, first_token)
+        ranks.append(1 + (of_children > value).sum(dtype=torch.int32))
     return torch.stack(ranks)
 
 
@@ -82,11 +84,13 @@ def _child_kernel(
     offsets,
     codes,
     tokens,
+    live,
     rows,
     values,
     ranks,
     row_stride,
     first_token,
+    is_filtered: tl.constexpr,
     block: tl.constexpr,
 ):
     place = tl.program_id(0)
@@ -96,6 +100,8 @@ def _child_kernel(
     above = tl.zeros((block,), tl.int32)
     for position in range(0, (end - first).to(tl.int32), block):
         children = first + position + tl.arange(0, block)
-        _, own = load_children(logits, row * row_stride, children, children < end, codes, tokens, first_token)
+        _, own = load_children(
+            logits, row * row_stride, children, children < end, codes, tokens, live, first_token, is_filtered
+        )
         above += (own > value).to(tl.int32)
     tl.store(ranks + place, 1 + tl.sum(above, axis=0))

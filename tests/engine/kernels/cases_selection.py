@@ -37,10 +37,14 @@ class Question:
     space: ScoreSpace = ScoreSpace.VOCABULARY
     with_ranks: bool = False
     first_token: int = 0
+    live_leaves: NDArray[np.bool_] | None = None
 
     def constraint(self, device: torch.device | str) -> TrieConstraint | None:
-        """The trie on a device; None in a free search."""
-        return None if self.trie is None else TrieConstraint(self.trie, self.level_tokens, device)
+        """The trie on a device, of which a filter keeps the live leaves; None in a free search."""
+        if self.trie is None:
+            return None
+        constraint = TrieConstraint(self.trie, self.level_tokens, device)
+        return constraint if self.live_leaves is None else constraint.keeping(self.live_leaves)
 
     def of_requests(self, requests: slice | list[int]) -> "Question":
         """The same of some requests alone."""
@@ -163,6 +167,17 @@ def random_question(seed: int, *, requests: int = 3, rows: int = 5, width: int =
 def free(question: Question) -> Question:
     """The same rows, without a catalogue."""
     return replace(question, trie=None, level_tokens=(), nodes=torch.zeros_like(question.nodes))
+
+
+def check_filtered(space: ScoreSpace, share: float, device: torch.device) -> None:
+    """Leaves that a filter drops are no candidates, and a node without live ones leads nowhere."""
+    question = random_question(8, with_ranks=True, space=space, rows=6, width=20)
+    assert question.trie is not None
+    live_leaves = np.random.default_rng(8).random(question.trie.num_leaves) < share
+    check(replace(question, live_leaves=live_leaves), device)
+    roots = {name: getattr(question, name)[:, :1].contiguous() for name in ("logits", "scores")}
+    above = replace(question, level=0, nodes=torch.zeros_like(question.nodes[:, :1]), **roots)
+    check(replace(above, live_leaves=live_leaves), device)
 
 
 def check_random(space: ScoreSpace | None, dtype: torch.dtype, device: torch.device) -> None:
@@ -346,6 +361,11 @@ CODEBOOKS = {"in order": IN_ORDER, "out of order": IN_ORDER[::-1].copy(), "with 
 
 CASES: dict[str, Callable[[torch.device], None]] = {
     **{f"random rows, {name}": partial(check_random, space, torch.float32) for name, space in _spaces().items()},
+    **{
+        f"filter keeps {share:.0%}, {space.value}": partial(check_filtered, space, share)
+        for space in ScoreSpace
+        for share in (0.0, 0.02, 0.5)
+    },
     "random rows, bf16": partial(check_random, ScoreSpace.VOCABULARY, torch.bfloat16),
     "random rows, free, bf16": partial(check_random, None, torch.bfloat16),
     **{
