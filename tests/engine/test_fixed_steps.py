@@ -174,12 +174,14 @@ class NothingForTheHost(TorchDispatchMode):
 
     FORBIDDEN = (
         "_local_scalar_dense",
+        "item",  # as inference mode calls it
         "nonzero",
         "masked_select",
         "repeat_interleave",
         "unique",
         "is_nonzero",
         "equal",
+        "resolve_neg",  # of tolist and numpy
     )
 
     def __init__(self) -> None:
