@@ -89,7 +89,10 @@ class TrieConstraint:
         """The same trie, of which a search sees only what leads to a leaf that is kept: bool [leaves].
 
         Shares everything but a bitmap a level, a byte for each node. A node is live if any of its children is.
+        Raises ValueError when there is not one value for each leaf.
         """
+        if len(live_leaves) != (num_leaves := len(self._codes[-1])):
+            raise ValueError(f"live_leaves: {len(live_leaves)} values; the trie has {num_leaves} leaves")
         filtered = copy.copy(self)
         live = _as_tensor(live_leaves).to(self._offsets[0].device)
         filtered._live = [live]

@@ -33,7 +33,7 @@ class FixedBeamSearch:
     def __init__(self, request: BeamRequest, kernels: SelectionKernels) -> None:
         self._request = request
         self._kernels = kernels
-        self._levels: list[Level] = []
+        self._certificates: list[tuple[Tensor, ...]] = []  # of every level, all of it but its rows
         self._landing: Landing | None = None
 
     def advance(self, forwarded: Sequence[Forwarded]) -> list[BeamRows]:
@@ -44,12 +44,11 @@ class FixedBeamSearch:
 
     def take(self, level: Level) -> list[BeamRows]:
         """Go on from one request's share of a level: its rows are to be forwarded next, unless they are complete."""
-        self._levels.append(level)
+        self._certificates.append(level[1:])
         if level.rows.depth < self._request.path_len:
             return [level.rows]
-        certificate = [torch.stack([getattr(each, part) for each in self._levels]) for part in Level._fields[1:]]
+        certificate = map(torch.stack, zip(*self._certificates, strict=True))
         self._landing = Landing([*level.rows.parts(), *certificate])
-        self._levels.clear()
         return []
 
     def held_slots(self) -> list[Tensor]:

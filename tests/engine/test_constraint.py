@@ -85,3 +85,9 @@ def test_a_filter_leaves_the_children_that_lead_to_live_leaves(seed: int, count:
         assert children.nodes.tolist() == expected
         assert children.counts.tolist() == [sum(sid[:level] == prefix for sid in living) for prefix in prefixes]
         assert len(catalogue.constraint.children(level, nodes).nodes) == len(deeper)
+
+
+def test_a_filter_of_another_catalogue_is_refused() -> None:
+    constraint = TrieConstraint(trie_of({(0, 0), (0, 1)}, (2, 2)), [np.arange(2), np.arange(2)])
+    with pytest.raises(ValueError, match="live_leaves: 3 values; the trie has 2 leaves"):
+        constraint.keeping(np.ones(3, np.bool_))

@@ -11,31 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from recall_service.engine import fixed_steps
 from recall_service.engine.engine import BeamEngine, StepReport
-from recall_service.engine.fixed_steps import padded
 from recall_service.engine.generation import Generation
-from recall_service.engine.kernels.fixed import REFERENCE_KERNELS, TRITON_KERNELS
+from recall_service.engine.kernels.fixed import TRITON_KERNELS
 from recall_service.engine.kernels.operations import TritonOperations
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.models.loader import load_decoder
 from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import DeadlineExpired, EngineFailure, ModelOutputError, Overloaded, RequestCancelled
+from recall_service.errors import DeadlineExpired, EngineFailure, ModelOutputError, RequestCancelled
 from tests.engine.driving import SMALL, SPACES, ask, assert_all_free, assert_bitwise_equal, drain
+from tests.engine.fixed import VOCAB, FixedEngine, catalogue
+from tests.engine.kernels.host_waits import makes_the_host_wait
 from tests.make_checkpoint import make_model, write_checkpoint
 from tests.oracles.path_decoder import PathDecoder, integer_path_logits, random_path_logits
 from tests.oracles.tries import Catalogue
 
-VOCAB = 32
 WIDTHS = [1, 2, 7, 31, 33, 64]
-FixedEngine = partial(BeamEngine, fixed_kernels=REFERENCE_KERNELS)
 RaggedEngine = partial(BeamEngine, skip_rows=False)
-
-
-@cache
-def catalogue(levels: int, num_items: int = 150) -> Catalogue:
-    return Catalogue.random(np.random.default_rng(levels), (7,) * levels, num_items, VOCAB)
 
 
 def random_request(rng: np.random.Generator) -> BeamRequest:
@@ -172,30 +165,14 @@ def test_every_kernel_together_finds_the_same_items(kernel_decoder: Decoder) -> 
 class NothingForTheHost(TorchDispatchMode):
     """Notes every operation that hands a value, or a shape that depends on one, to the host, and who asked for it."""
 
-    FORBIDDEN = (
-        "_local_scalar_dense",
-        "item",  # as inference mode calls it
-        "nonzero",
-        "masked_select",
-        "repeat_interleave",
-        "unique",
-        "is_nonzero",
-        "equal",
-        "resolve_neg",  # of tolist and numpy
-    )
-
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        by_mask = name in ("index", "index_put_") and any(
-            index is not None and index.dtype == torch.bool for index in args[1]
-        )
-        if name in self.FORBIDDEN or by_mask:
+        if makes_the_host_wait(func, args):
             asked = [frame for frame in traceback.extract_stack() if "/recall_service/engine/" in frame.filename]
-            self.waits.append(f"{name} in {asked[-1].name}, line {asked[-1].lineno}")
+            self.waits.append(f"{func} in {asked[-1].name}, line {asked[-1].lineno}")
         return func(*args, **(kwargs or {}))
 
 
@@ -228,195 +205,6 @@ def test_what_is_proven_or_may_end_early_takes_ragged_steps(tiny_decoder: Decode
         np.testing.assert_array_equal(mixed.tokens, alone.tokens)
     assert found[0].proven_count == 6
     assert {report.phase for report in reports} == {"prefill", "decode"}
-    assert_all_free(engine)
-
-
-def test_requests_of_one_shape_share_a_step_and_others_do_not(tiny_decoder: Decoder) -> None:
-    reports: list[StepReport] = []
-    engine = FixedEngine(tiny_decoder, SMALL, observe_step=reports.append)
-    engine.search([ask(catalogue(3), [seed], beam_width=width) for seed in range(3) for width in (4, 8)])
-    assert [(report.requests, report.rows) for report in reports if report.phase == "decode"] == [(3, 12), (3, 24)] * 2
-
-
-@pytest.mark.parametrize("num_requests", range(1, 130))
-def test_steps_are_padded_by_less_than_half(num_requests: int) -> None:
-    assert num_requests <= padded(num_requests) < 1.5 * num_requests
-    assert padded(padded(num_requests)) == padded(num_requests)
-
-
-def test_few_sizes_are_enough_for_any_number_of_requests() -> None:
-    assert len({padded(count) for count in range(1, 1025)}) <= 20
-
-
-def test_only_so_many_shapes_are_remembered(tiny_decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fixed_steps, "MAX_STEPS", 3)
-    engine = FixedEngine(tiny_decoder, SMALL)
-    expected = BeamEngine(tiny_decoder, SMALL)
-    for width in (4, 5, 6, 7, 4):
-        (fixed,), (ragged,) = (
-            engine.search([ask(catalogue(3), beam_width=width)]),
-            expected.search([ask(catalogue(3), beam_width=width)]),
-        )
-        np.testing.assert_array_equal(fixed.leaves, ragged.leaves)
-    assert len(engine._fixed_steps._steps) == 3
-
-
-def test_what_was_prepared_serves_any_number_of_requests(tiny_decoder: Decoder) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)  # 512 rows
-    request = ask(catalogue(3), beam_width=64)
-    engine.prepare(request)
-    prepared = list(engine._fixed_steps._steps)
-    assert sorted({num_requests for _, num_requests in prepared}) == [1, 2, 3, 4, 6, 8]
-    assert {shape.depth for shape, _ in prepared} == {1, 2}
-    for count in (1, 5, 8):
-        engine.search([ask(catalogue(3), [count, index], beam_width=64) for index in range(count)])
-    assert set(engine._fixed_steps._steps) == set(prepared)
-
-
-def test_to_prepare_is_nothing_where_shapes_are_not_fixed(tiny_decoder: Decoder) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    engine.prepare(ask(catalogue(3), search_mode=SearchMode.PROVEN))
-    assert not engine._fixed_steps._steps
-    BeamEngine(tiny_decoder, SMALL).prepare(ask(catalogue(3)))
-
-
-def test_no_memory_for_a_step_fails_its_requests_and_the_engine_goes_on(tiny_decoder: Decoder) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    narrow, wide = ask(catalogue(3), beam_width=4), ask(catalogue(3), beam_width=64)
-    run = engine._fixed_steps.run
-
-    def run_out_of_memory(shape: Any, batch: Any) -> Any:
-        if shape.width == 64:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return run(shape, batch)
-
-    engine._fixed_steps.run = run_out_of_memory
-    ids = [engine.submit(narrow), engine.submit(wide)]
-    outcomes = drain(engine)
-    assert isinstance(outcomes[ids[0]], BeamResult)
-    assert isinstance(outcomes[ids[1]], Overloaded)
-    assert_all_free(engine)
-
-
-class Recorder:
-    """Stands in for StepRecorder, which needs CUDA: what it records is the function itself."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-        self.num_recorded = self.num_replayed = 0
-
-    def record(self, run: Any) -> Any:
-        if self.error is not None:
-            raise self.error
-        self.num_recorded += 1
-
-        def replay() -> Any:
-            self.num_replayed += 1
-            return run()
-
-        return replay
-
-
-class SharedPool(Recorder):
-    """As graphs of one pool: what a replay returned is overwritten by the next one, whichever it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last: list[torch.Tensor] = []
-
-    def record(self, run: Any) -> Any:
-        replay = super().record(run)
-
-        def replay_into_the_pool() -> Any:
-            level = replay()
-            for part in self.last:
-                part.zero_()
-            self.last = [*level.rows.parts(), *level[1:]]
-            return level
-
-        return replay_into_the_pool
-
-
-def test_what_a_replay_returned_is_kept_from_the_next_one() -> None:
-    """Two shapes take turns, and requests stand at different depths."""
-    decoder = PathDecoder(VOCAB, cache(random_path_logits(VOCAB)))
-    requests = [ask(catalogue(4), [seed], beam_width=width) for seed in range(2) for width in (5, 7)]
-    expected = RaggedEngine(decoder, SMALL).search(requests)
-    engine = FixedEngine(decoder, SMALL)
-    engine._fixed_steps._recorder = pool = SharedPool()
-    for width in (5, 7):
-        engine.prepare(ask(catalogue(4), beam_width=width))
-    ids, outcomes = [], {}
-    for request in requests:
-        ids.append(engine.submit(request))
-        outcomes.update(engine.step())
-    outcomes.update(drain(engine))
-    assert pool.num_replayed > 4
-    for request_id, result in zip(ids, expected, strict=True):
-        assert_bitwise_equal(outcomes[request_id], result)
-
-
-def test_a_step_is_captured_when_it_comes_again(tiny_decoder: Decoder) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    engine._fixed_steps._recorder = recorder = Recorder()
-    request = ask(catalogue(3))
-    counts = []
-    for _ in range(3):
-        engine.search([request])
-        counts.append((recorder.num_recorded, recorder.num_replayed))
-    assert counts == [(0, 0), (2, 2), (2, 4)]  # two depths
-
-
-def test_what_was_prepared_is_captured_at_once(tiny_decoder: Decoder) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    engine._fixed_steps._recorder = recorder = Recorder()
-    request = ask(catalogue(3), beam_width=512)
-    engine.prepare(request)
-    engine.search([request])
-    assert (recorder.num_recorded, recorder.num_replayed) == (2, 2)
-
-
-def test_where_nothing_can_be_captured_steps_run_as_they_stand(
-    tiny_decoder: Decoder, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    engine._fixed_steps._recorder = Recorder(RuntimeError("operation not permitted when stream is capturing"))
-    for _ in range(3):
-        (result,) = engine.search([ask(catalogue(3))])
-    assert len(result.scores) == 8
-    assert [record.getMessage() for record in caplog.records] == [
-        "a step could not be captured; from now on steps run as they stand"
-    ]
-
-
-def test_no_memory_to_capture_a_step_fails_its_requests_alone(tiny_decoder: Decoder) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    engine._fixed_steps._recorder = recorder = Recorder(RuntimeError("CUDA error: out of memory"))
-    engine.search([ask(catalogue(3))])
-    with pytest.raises(Overloaded, match="no memory left for the decode step"):
-        engine.search([ask(catalogue(3))])
-    with pytest.raises(Overloaded, match="no memory left for the warm-up step"):
-        engine.prepare(ask(catalogue(3)))
-    recorder.error = None
-    engine.search([ask(catalogue(3))])
-    assert recorder.num_replayed == 2
-    assert_all_free(engine)
-
-
-def test_no_memory_for_the_results_of_one_request_fails_it_alone(
-    tiny_decoder: Decoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = FixedEngine(tiny_decoder, SMALL)
-    ids = [engine.submit(ask(catalogue(2), [prompt])) for prompt in (1, 2)]
-    engine.step()
-
-    def out_of_memory(level: Any) -> Any:
-        raise RuntimeError("CUDA error: out of memory")
-
-    monkeypatch.setattr(engine._running[0].search, "take", out_of_memory)
-    outcomes = drain(engine)
-    assert isinstance(outcomes[ids[0]], Overloaded)
-    assert isinstance(outcomes[ids[1]], BeamResult)
     assert_all_free(engine)
 
 

@@ -21,6 +21,7 @@ from recall_service.engine.kernels.selection import TRITON_SELECTION
 from recall_service.engine.request import ScoreSpace
 from recall_service.engine.selection import select_top_reference
 from tests.engine.kernels.cases_selection import INF, random_question, two_level_trie
+from tests.engine.kernels.host_waits import makes_the_host_wait
 
 FAR = 2**30  # elements from one row to the next: it fits 32 bits, and twice as many do not
 
@@ -158,21 +159,14 @@ def check_top(num_scores: int, count: int, device: torch.device) -> None:
 class Launches(TorchDispatchMode):
     """What torch is asked to do: operation and shapes. Refuses what waits for a value, or has its shape from one."""
 
-    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "equal.default", "repeat_interleave.Tensor", "unique")
-
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[tuple[str, list[tuple[int, ...]]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        assert not any(waiting in name for waiting in self.WAITING), f"{name} waits for the device"
-        if name == "aten.index.Tensor":
-            assert all(index is None or index.dtype != torch.bool for index in args[1]), (
-                "a mask has the shape of its sum"
-            )
+        assert not makes_the_host_wait(func, args), f"{func} waits for the device"
         result = func(*args, **(kwargs or {}))
-        self.asked.append((name, [tuple(part.shape) for part in (*args, result) if isinstance(part, Tensor)]))
+        self.asked.append((str(func), [tuple(part.shape) for part in (*args, result) if isinstance(part, Tensor)]))
         return result
 
 
