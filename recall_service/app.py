@@ -16,7 +16,7 @@ from recall_service.config import Settings
 from recall_service.engine.device import resolve_device
 from recall_service.engine.memory import memory_states
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import EngineFailure, Overloaded, SettingsError, SetupError
+from recall_service.errors import SettingsError
 from recall_service.observability.call_log import CallLog
 from recall_service.observability.metrics import Metrics
 from recall_service.observability.metrics_endpoint import serve_metrics
@@ -205,8 +205,5 @@ def _describe(registry: Registry, metrics: Metrics) -> None:
 async def _warm_up(registry: Registry, metrics: Metrics) -> None:
     for live in registry:
         started = time.perf_counter()
-        try:
-            await live.warm_up()
-        except (EngineFailure, Overloaded) as error:
-            raise SetupError(f"bundle {live.info.name}: its first search failed: {error}") from error
+        await live.warm_up()
         metrics.warmed_up(live.info.name, time.perf_counter() - started)

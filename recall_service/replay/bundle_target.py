@@ -6,7 +6,7 @@ from dataclasses import replace
 from recall_service.app import engine_limits
 from recall_service.config import Settings
 from recall_service.engine.device import resolve_device
-from recall_service.errors import EngineFailure, Overloaded, RecallError, ReplayError
+from recall_service.errors import RecallError, SetupError
 from recall_service.replay.answers import from_response
 from recall_service.replay.asked import Asked
 from recall_service.replay.target import Reply
@@ -44,9 +44,9 @@ class BundleTarget:
         try:
             for live in registry:
                 await live.warm_up()
-        except (EngineFailure, Overloaded) as error:
+        except SetupError:
             registry.close()
-            raise ReplayError(f"bundle {live.info.name}: its first search failed: {error}; mend the model") from error
+            raise
         no_tier = LocalTier(max_bytes=0, time_to_live=TimeToLive(1.0, 0.0), observer=observer)
         self._pipeline = Pipeline(registry, ResultCache(no_tier, None, observer), observer)
         bundles = ", ".join(f"{b.name} {b.version} with catalogue {b.catalog_version}" for b in registry.infos)

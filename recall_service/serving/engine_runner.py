@@ -56,7 +56,12 @@ class EngineRunner:
             raise
 
     async def prepare(self, request: BeamRequest) -> None:
-        """Make ready what any number of requests of this shape will run on, in the engine's thread."""
+        """Make ready what any number of requests of this shape will run on, in the engine's thread.
+
+        Raises what the engine raises.
+        """
+        if self._stopping:
+            raise NotReady("the engine is stopping")
         prepared: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def run() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import BundleError, UnknownVersion
+from recall_service.errors import BundleError, EngineFailure, Overloaded, SetupError, UnknownVersion
 from recall_service.serving.bundle import Bundle, check_setup
 from recall_service.serving.engine_runner import EngineRunner
 from recall_service.serving.hooks import Observer
@@ -27,7 +27,8 @@ class LiveBundle:
     async def warm_up(self) -> None:
         """Search once with the widest beam after the longest history prompt, so that no caller pays for first times.
 
-        And once with the default width, for which a GPU's engine makes ready the steps of any number of requests.
+        A GPU's engine also makes ready the steps of any number of requests of the default width.
+        Raises SetupError when that fails.
         """
         template, prompt = self.bundle.template, self.bundle.file.prompt
         trie = self.bundle.catalog.trie
@@ -38,8 +39,11 @@ class LiveBundle:
             constraint=self.bundle.constraint,
             score_space=self.info.score_space,
         )
-        await self.runner.search(widest)
-        await self.runner.prepare(replace(widest, beam_width=self.info.default_beam_width))
+        try:
+            await self.runner.search(widest)
+            await self.runner.prepare(replace(widest, beam_width=self.info.default_beam_width))
+        except (EngineFailure, Overloaded) as error:
+            raise SetupError(f"bundle {self.info.name}: its first search failed: {error}") from error
 
 
 class Registry:

@@ -297,3 +297,9 @@ def test_an_asker_whose_loop_is_gone_does_not_end_the_thread(bundle: Bundle, ask
     gate.lift()
     assert_same(asyncio.run(runner.search(ask(2))), alone(bundle, ask(2)))
     runner.stop()
+
+
+async def test_nothing_is_prepared_by_an_engine_that_is_stopping(runner: EngineRunner, ask: Ask) -> None:
+    runner.stop()
+    with pytest.raises(NotReady):
+        await runner.prepare(ask(1))
