@@ -119,7 +119,6 @@ def engine_limits(settings: Settings) -> EngineLimits:
     """The engine's share of the settings; how many levels a bundle has is filled in by the registry."""
     return EngineLimits(
         max_rows=settings.max_rows,
-        max_waiting=settings.max_queue_requests,
         context_pages=-(-settings.max_context_tokens // _PAGE_LEN),
         page_len=_PAGE_LEN,
         prefix_cache=settings.prefix_cache,

@@ -6,21 +6,28 @@ knows no component that the settings are for.
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from recall_service.errors import SettingsError
+from recall_service.setting_values import (
+    is_base_url,
+    is_loopback,
+    is_redis_url,
+    mask_token,
+    mask_url,
+    pairs_of,
+    token_problem,
+)
 
 _PREFIX = "RECALL_"
 _CONFIG_VARIABLE = "RECALL_CONFIG"
-_SECRETS = frozenset({"redis_url", "otlp_endpoint", "request_log_hash_key"})  # never quoted in an error
+_SECRETS = frozenset({"redis_url", "otlp_endpoint", "request_log_hash_key", "tokens"})  # never quoted in an error
 
 Port = Annotated[int, Field(ge=0, le=65_535)]  # 0: any free one
 Count = Annotated[int, Field(ge=1)]
@@ -37,13 +44,33 @@ class Settings(BaseSettings):
     bundles: Annotated[tuple[Path, ...], NoDecode] = ()  # bundle directories
     default_bundle: str = ""  # asked when a request names none; empty: the first of `bundles`
 
-    # Where. Loopback unless told otherwise, for the service has neither TLS nor authentication of its own.
+    # Where. Loopback unless told otherwise: TLS and tokens are off until they are set.
     host: str = "127.0.0.1"
     port: Port = 50_051
     metrics_host: str = "127.0.0.1"
     metrics_port: Port = 9464
+    admin_host: str = "127.0.0.1"  # of the operators' service; other than loopback only with tokens
+    admin_port: Port = 50_052
+    reflection: bool = True  # tell anybody who connects what methods and messages there are
+
+    # Who may call. A token is "name:rights:digest", as `recall-service token` prints it; rights are recall, admin or
+    # recall+admin. No token set: everybody who can connect may call.
+    tls_certificate: Path | None = None  # PEM: the server's chain; read again when the file changes
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # PEM: callers must show a certificate that one of these signed
+    tokens: Annotated[tuple[str, ...], NoDecode] = ()
+
+    # How much of a call. Written "name=number,name=number"; * is any client that is not named.
+    max_request_bytes: Count = 4 * 1024**2
     max_batch_requests: Count = 64  # entries of one BatchRecall
-    drain_seconds: Seconds = 20.0  # after SIGTERM, how long calls under way may take to end
+    client_limits: Annotated[dict[str, Count], NoDecode] = {}  # questions of one client at once
+    scene_limits: Annotated[dict[str, Count], NoDecode] = {}  # questions of one scene at once; scenes of `scenes`
+
+    # Connections, and the end of them.
+    keepalive_seconds: Seconds = 60.0  # a connection that is silent so long is asked whether it lives
+    max_connection_age_seconds: Seconds = 600.0  # about; then its client connects anew, maybe to a new replica
+    drain_notice_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0  # after SIGTERM, for balancers
+    drain_seconds: Seconds = 20.0  # after that, how long calls under way may take to end
 
     # What is told.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -65,7 +92,10 @@ class Settings(BaseSettings):
     # The engine.
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"  # auto: the GPU, where there is one
     max_rows: Count = 2048  # live beams of all requests together
-    max_queue_requests: Count = 1024  # waiting to be admitted; more are refused
+    max_queue_rows: Count = 8192  # beams of the requests that wait; what would be more is refused
+    max_queue_tokens: Count = 65_536  # prompt tokens of the requests that wait
+    priority_ageing_seconds: Seconds = 1.0  # having waited so much longer counts as one priority more
+    stuck_step_seconds: Seconds = 30.0  # a step of the engine that takes longer turns health to NOT_SERVING
     max_prompt_tokens: Count = 2048  # of one request
     max_context_tokens: Count = 16_384  # of all running requests together
     prefix_cache: bool = True  # keep the KV of prompts for those that begin alike, where running requests leave room
@@ -75,6 +105,7 @@ class Settings(BaseSettings):
     # The result cache.
     local_cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2  # 0: none in this process
     cache_ttl_seconds: Seconds = 300.0
+    cache_stale_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # so long after, old answers serve on
     cache_ttl_jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the ttl that chance takes away, at most
     redis_url: SecretStr | None = None  # none: the cache in this process alone serves
     redis_key_prefix: str = "recall:v1:"
@@ -83,16 +114,40 @@ class Settings(BaseSettings):
     redis_breaker_failures: Count = 5  # so many in a row and Redis is not asked ...
     redis_breaker_open_seconds: Seconds = 5.0  # ... for so long
 
-    @field_validator("bundles", "scenes", mode="before")
+    @field_validator("bundles", "scenes", "tokens", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """Let the environment and flags write a list as "a,b"."""
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
+    @field_validator("client_limits", "scene_limits", mode="before")
+    @classmethod
+    def _pair_up(cls, value: object) -> object:
+        """Let the environment and flags write a table as "a=1,b=2"."""
+        return pairs_of(value) if isinstance(value, str) else value
+
+    @field_validator("scene_limits")
+    @classmethod
+    def _limits_known_scenes(cls, value: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+        if strangers := sorted(set(value) - set(scenes := info.data.get("scenes", ()))):
+            raise ValueError(f"{strangers[0]!r} is none of scenes = {', '.join(scenes)}; add it there, or leave it out")
+        return value
+
+    @field_validator("tokens")
+    @classmethod
+    def _are_tokens(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for position, token in enumerate(value):
+            if problem := token_problem(token):
+                raise ValueError(f"entry {position}: {problem}")
+        names = [token.partition(":")[0] for token in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"{twice!r} is there twice; give every token a name of its own")
+        return value
+
     @field_validator("otlp_endpoint")
     @classmethod
     def _is_collector(cls, value: str | None) -> str | None:
-        if value is not None and not _is_base_url(value):
+        if value is not None and not is_base_url(value):
             raise ValueError(
                 "give http://host[:port][/path] or https://...; /v1/traces is added to it; credentials go into "
                 "OTEL_EXPORTER_OTLP_HEADERS"
@@ -116,10 +171,23 @@ class Settings(BaseSettings):
             raise ValueError(f"one request may have max_prompt_tokens = {longest}; give at least that")
         return value
 
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        """What no single setting can see. The message begins with the setting to change."""
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_key: certificate and key go together; give both or none")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise ValueError("tls_client_ca: mutual TLS needs tls_certificate and tls_key; give them too")
+        if not self.tokens and not is_loopback(self.admin_host):
+            raise ValueError(
+                f"admin_host: {self.admin_host!r} is not loopback, and no token is set; set tokens, or 127.0.0.1"
+            )
+        return self
+
     @field_validator("redis_url")
     @classmethod
     def _is_redis_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _is_redis_url(value.get_secret_value()):
+        if value is not None and not is_redis_url(value.get_secret_value()):
             raise ValueError(
                 "give redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path; percent-encode"
                 " special characters of the password; options after ? are those of TLS, ssl_*"
@@ -127,10 +195,11 @@ class Settings(BaseSettings):
         return value
 
     def masked(self) -> dict[str, Any]:
-        """Every setting by name, as JSON values, the password of `redis_url` masked."""
+        """Every setting by name, as JSON values; passwords and digests masked."""
         values = self.model_dump(mode="json")
         if self.redis_url is not None:
-            values["redis_url"] = _mask(self.redis_url.get_secret_value())
+            values["redis_url"] = mask_url(self.redis_url.get_secret_value())
+        values["tokens"] = [mask_token(token) for token in self.tokens]
         return values
 
 
@@ -150,6 +219,9 @@ def load_settings(config_file: Path | None = None, flags: Mapping[str, Any] | No
         settings = Settings(**known)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
+            if not detail["loc"]:  # settings that contradict each other; the message names them
+                problems.append(detail["msg"].removeprefix("Value error, "))
+                continue
             name = str(detail["loc"][0])
             origin = _origin(name, from_flags, from_file, path)
             problems.append(f"{name} from {origin}: {_shown(name, detail['input'])}{_remedy(detail['msg'])}")
@@ -207,36 +279,3 @@ def _remedy(message: str) -> str:
     """Pydantic's message, as the second half of a sentence."""
     message = message.removeprefix("Value error, ")
     return message[0].lower() + message[1:]
-
-
-def _is_redis_url(url: str) -> bool:
-    """Whether redis-py reads out of `url` what it seems to say: it ignores a path or a fragment it cannot use."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    # Other options after "?" would override the timeouts and the pool that bound what Redis may cost.
-    if parts.fragment or not all(option.startswith("ssl_") for option in parts.query.split("&") if option):
-        return False
-    if parts.scheme == "unix":
-        return bool(parts.path)
-    return parts.scheme in ("redis", "rediss") and has_host and re.fullmatch(r"/?\d*", parts.path) is not None
-
-
-def _mask(url: str) -> str:
-    """`url` with its password, and the values of its options, as ***."""
-    address, question_mark, _ = url.partition("?")
-    masked = re.sub(r"//([^:@/]*:)?[^/]*@", r"//\1***@", address)
-    return f"{masked}?***" if question_mark else masked
-
-
-def _is_base_url(url: str) -> bool:
-    """Whether `url` is one of HTTP to which a path can be added, and holds no credentials."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    is_plain = not (parts.query or parts.fragment or "@" in parts.netloc)
-    return parts.scheme in ("http", "https") and has_host and is_plain and "/v1/traces" not in parts.path

@@ -3,7 +3,9 @@
 RecallError
 ├── InvalidRequest        the caller asked for something malformed: all violations at once
 ├── HistoryEmpty          nothing of the history is known, and the bundle does not serve an empty prompt
-├── Overloaded            the queue is full or the deadline cannot be met; come back later
+├── Unauthenticated       no token that is known here
+├── PermissionDenied      the token is known, and has no right to this
+├── Overloaded            the queue or a limit is full, or the deadline cannot be met; come back later
 ├── DeadlineExpired       the deadline passed at a named stage
 ├── RequestCancelled      the caller went away
 ├── NotReady              not warmed up yet, or draining
@@ -59,14 +61,35 @@ class HistoryEmpty(RecallError):
     reason = "HISTORY_EMPTY"
 
 
+class Unauthenticated(RecallError):
+    """The call carries no token that is known here. Never says what was wrong with it."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(RecallError):
+    """The caller is known, and its rights do not reach this method."""
+
+    reason = "PERMISSION_DENIED"
+
+
 class Overloaded(RecallError):
-    """No room now. `retry_after_seconds` is the server's advice."""
+    """No room now. `retry_after_seconds` is the server's advice.
+
+    limit: what was full: queue_full, deadline, client_limit, scene_limit or memory.
+    """
 
     reason = "OVERLOADED"
 
-    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+    def __init__(self, message: str, *, retry_after_seconds: float, limit: str = "queue_full") -> None:
         self.retry_after_seconds = retry_after_seconds
+        self.limit = limit
         super().__init__(message)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What was full."""
+        return {"limit": self.limit}
 
 
 class DeadlineExpired(RecallError):

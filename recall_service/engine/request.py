@@ -1,7 +1,7 @@
 """What the engine is asked and what it answers. No items, no gRPC: token ids and constraints in, beams out."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,6 +28,14 @@ class SearchMode(Enum):
     PROVEN = "PROVEN"  # goes back to what the beam pruned, until the results are proven to be the true top
 
 
+class Priority(IntEnum):
+    """Who waits for whom when not all fits: less goes first, and waiting counts as priority."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BeamRequest:
     """One search, of a catalogue or of the whole vocabulary: exactly one of constraint and generation is given.
@@ -41,6 +49,7 @@ class BeamRequest:
         the end whatever the budget. 0 leaves it to the engine: what four plain beams forward, as far as slots reach.
     deadline: seconds of `time.monotonic()`, or None.
     with_ranks: also return the rank of every chosen token.
+    priority: never changes an answer.
     """
 
     prompt: NDArray[np.int64]
@@ -53,6 +62,7 @@ class BeamRequest:
     row_budget: int = 0
     deadline: float | None = None
     with_ranks: bool = False
+    priority: Priority = Priority.NORMAL
 
     @property
     def path_len(self) -> int:

@@ -41,7 +41,17 @@ CACHE_RESULTS = ("hit", "miss", "error", "bypass")
 CACHE_OPERATIONS = ("get", "put")
 PREFIX_RESULTS = ("hit", "miss")
 SHORT_REASONS = ("catalog_exhausted", "beam_too_narrow")
-REJECT_REASONS = ("queue_full", "deadline", "invalid", "not_ready", "unauthenticated")
+REJECT_REASONS = (
+    "queue_full",
+    "deadline",
+    "client_limit",
+    "scene_limit",
+    "memory",
+    "invalid",
+    "not_ready",
+    "unauthenticated",
+    "permission_denied",
+)
 REQUEST_LOG_RESULTS = ("written", "sampled_out", "dropped")
 DEADLINE_STAGES = ("queue", "prefill", "decode")
 RELOAD_KINDS = ("bundle", "catalog")

@@ -1,6 +1,6 @@
 """Between the wire's messages and the service's own words. Trusts that requests were validated."""
 
-from recall_service.engine.request import ScoreSpace, SearchMode
+from recall_service.engine.request import Priority, ScoreSpace, SearchMode
 from recall_service.serving.query import (
     BundleInfo,
     CacheMode,
@@ -22,6 +22,12 @@ _SEARCH_MODES = {
     recall_pb2.SEARCH_MODE_UNSPECIFIED: SearchMode.BEAM,
     recall_pb2.SEARCH_MODE_BEAM: SearchMode.BEAM,
     recall_pb2.SEARCH_MODE_PROVEN: SearchMode.PROVEN,
+}
+_PRIORITIES = {
+    recall_pb2.PRIORITY_UNSPECIFIED: Priority.NORMAL,
+    recall_pb2.PRIORITY_LOW: Priority.LOW,
+    recall_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    recall_pb2.PRIORITY_HIGH: Priority.HIGH,
 }
 _SERVED_FROM = {
     ServedFrom.ENGINE: recall_pb2.SERVED_FROM_ENGINE,
@@ -51,6 +57,7 @@ def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> Recal
         search_mode=_SEARCH_MODES[request.search_mode],
         cache_mode=_CACHE_MODES[request.cache_mode],
         include_steps=request.include_steps,
+        priority=_PRIORITIES[request.priority],
         deadline=deadline,
     )
 

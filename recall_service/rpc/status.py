@@ -17,8 +17,10 @@ from recall_service.errors import (
     InvalidRequest,
     NotReady,
     Overloaded,
+    PermissionDenied,
     RecallError,
     RequestCancelled,
+    Unauthenticated,
     UnknownVersion,
     Violation,
 )
@@ -29,6 +31,8 @@ DOMAIN = "recall-service"
 STATUS_CODES: dict[type[RecallError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     HistoryEmpty: grpc.StatusCode.FAILED_PRECONDITION,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
     RequestCancelled: grpc.StatusCode.CANCELLED,

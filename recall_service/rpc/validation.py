@@ -59,7 +59,12 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         yield from _prompt_violations(len(request.prompt.token_ids), bundle)
     yield from _above_limit("num_items", request.num_items, bundle.max_num_items, bundle.name)
     yield from _above_limit("beam_width", request.beam_width, bundle.max_beam_width, bundle.name)
-    for field, kind in (("cache_mode", recall_pb2.CacheMode), ("search_mode", recall_pb2.SearchMode)):
+    enums = (
+        ("cache_mode", recall_pb2.CacheMode),
+        ("search_mode", recall_pb2.SearchMode),
+        ("priority", recall_pb2.Priority),
+    )
+    for field, kind in enums:
         value = getattr(request, field)
         if value not in kind.values():
             known = ", ".join(kind.keys())

@@ -38,7 +38,10 @@ class Observer(Protocol):
         """An answer was short: catalog_exhausted or beam_too_narrow."""
 
     def rejected(self, reason: str) -> None:
-        """A question was refused before any work: queue_full, deadline, invalid, not_ready."""
+        """A question was refused before any work, by whatever `Overloaded.limit` names, or for being invalid.
+
+        And a call, for not_ready, unauthenticated or permission_denied.
+        """
 
     def deadline_expired(self, stage: str) -> None:
         """A deadline passed in stage queue, prefill or decode."""

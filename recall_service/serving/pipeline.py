@@ -114,6 +114,7 @@ class Pipeline:
                 row_budget=live.bundle.file.search.proven_row_budget,
                 deadline=query.deadline,
                 with_ranks=query.include_steps,
+                priority=query.priority,
             ),
             progress.set,
         )

@@ -6,7 +6,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_service.engine.request import ScoreSpace, SearchMode
+from recall_service.engine.request import Priority, ScoreSpace, SearchMode
 
 
 class CacheMode(Enum):
@@ -49,6 +49,7 @@ class RecallQuery:
     search_mode: SearchMode = SearchMode.BEAM
     cache_mode: CacheMode = CacheMode.USE
     include_steps: bool = False
+    priority: Priority = Priority.NORMAL
     deadline: float | None = None
 
 

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15recall/v1/cache.proto\x12\trecall.v1\"e\n\x0c\x43\x61\x63hedAnswer\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\r\x12\x12\n\nkey_digest\x18\x02 \x01(\x0c\x12\x18\n\x10payload_checksum\x18\x03 \x01(\x06\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\"\x9e\x02\n\rCachedPayload\x12\x10\n\x08item_ids\x18\x01 \x03(\t\x12\x0e\n\x06scores\x18\x02 \x01(\x0c\x12\x12\n\nnum_levels\x18\x03 \x01(\r\x12\x0c\n\x04sids\x18\x04 \x01(\x0c\x12\x16\n\x0estep_log_probs\x18\x05 \x01(\x0c\x12\x12\n\nstep_ranks\x18\x06 \x01(\x0c\x12\x14\n\x0cproven_count\x18\x07 \x01(\r\x12\x0e\n\x06\x62undle\x18\x08 \x01(\t\x12\x16\n\x0e\x62undle_version\x18\t \x01(\t\x12\x17\n\x0f\x63\x61talog_version\x18\n \x01(\t\x12\x13\n\x0bscore_space\x18\x0b \x01(\t\x12\x12\n\nbeam_width\x18\x0c \x01(\r\x12\x1d\n\x15unknown_history_items\x18\r \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15recall/v1/cache.proto\x12\trecall.v1\"\x82\x01\n\x0c\x43\x61\x63hedAnswer\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\r\x12\x12\n\nkey_digest\x18\x02 \x01(\x0c\x12\x18\n\x10payload_checksum\x18\x03 \x01(\x06\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x1b\n\x13\x66resh_until_unix_ms\x18\x05 \x01(\x04\"\x9e\x02\n\rCachedPayload\x12\x10\n\x08item_ids\x18\x01 \x03(\t\x12\x0e\n\x06scores\x18\x02 \x01(\x0c\x12\x12\n\nnum_levels\x18\x03 \x01(\r\x12\x0c\n\x04sids\x18\x04 \x01(\x0c\x12\x16\n\x0estep_log_probs\x18\x05 \x01(\x0c\x12\x12\n\nstep_ranks\x18\x06 \x01(\x0c\x12\x14\n\x0cproven_count\x18\x07 \x01(\r\x12\x0e\n\x06\x62undle\x18\x08 \x01(\t\x12\x16\n\x0e\x62undle_version\x18\t \x01(\t\x12\x17\n\x0f\x63\x61talog_version\x18\n \x01(\t\x12\x13\n\x0bscore_space\x18\x0b \x01(\t\x12\x12\n\nbeam_width\x18\x0c \x01(\r\x12\x1d\n\x15unknown_history_items\x18\r \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'recall.v1.cache_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CACHEDANSWER']._serialized_start=36
-  _globals['_CACHEDANSWER']._serialized_end=137
-  _globals['_CACHEDPAYLOAD']._serialized_start=140
-  _globals['_CACHEDPAYLOAD']._serialized_end=426
+  _globals['_CACHEDANSWER']._serialized_start=37
+  _globals['_CACHEDANSWER']._serialized_end=167
+  _globals['_CACHEDPAYLOAD']._serialized_start=170
+  _globals['_CACHEDPAYLOAD']._serialized_end=456
 # @@protoc_insertion_point(module_scope)

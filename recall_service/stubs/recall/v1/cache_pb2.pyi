@@ -7,16 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CachedAnswer(_message.Message):
-    __slots__ = ("format_version", "key_digest", "payload_checksum", "payload")
+    __slots__ = ("format_version", "key_digest", "payload_checksum", "payload", "fresh_until_unix_ms")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     KEY_DIGEST_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    FRESH_UNTIL_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     key_digest: bytes
     payload_checksum: int
     payload: bytes
-    def __init__(self, format_version: _Optional[int] = ..., key_digest: _Optional[bytes] = ..., payload_checksum: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    fresh_until_unix_ms: int
+    def __init__(self, format_version: _Optional[int] = ..., key_digest: _Optional[bytes] = ..., payload_checksum: _Optional[int] = ..., payload: _Optional[bytes] = ..., fresh_until_unix_ms: _Optional[int] = ...) -> None: ...
 
 class CachedPayload(_message.Message):
     __slots__ = ("item_ids", "scores", "num_levels", "sids", "step_log_probs", "step_ranks", "proven_count", "bundle", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items")

@@ -14,6 +14,13 @@ class CacheMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CACHE_MODE_REFRESH: _ClassVar[CacheMode]
     CACHE_MODE_BYPASS: _ClassVar[CacheMode]
 
+class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIORITY_UNSPECIFIED: _ClassVar[Priority]
+    PRIORITY_LOW: _ClassVar[Priority]
+    PRIORITY_NORMAL: _ClassVar[Priority]
+    PRIORITY_HIGH: _ClassVar[Priority]
+
 class SearchMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SEARCH_MODE_UNSPECIFIED: _ClassVar[SearchMode]
@@ -49,6 +56,10 @@ CACHE_MODE_UNSPECIFIED: CacheMode
 CACHE_MODE_USE: CacheMode
 CACHE_MODE_REFRESH: CacheMode
 CACHE_MODE_BYPASS: CacheMode
+PRIORITY_UNSPECIFIED: Priority
+PRIORITY_LOW: Priority
+PRIORITY_NORMAL: Priority
+PRIORITY_HIGH: Priority
 SEARCH_MODE_UNSPECIFIED: SearchMode
 SEARCH_MODE_BEAM: SearchMode
 SEARCH_MODE_PROVEN: SearchMode
@@ -68,7 +79,7 @@ SCORE_SPACE_CODEBOOK: ScoreSpace
 SCORE_SPACE_CATALOG: ScoreSpace
 
 class RecallRequest(_message.Message):
-    __slots__ = ("request_id", "user_id", "scene", "bundle", "history", "prompt", "num_items", "beam_width", "cache_mode", "include_steps", "search_mode")
+    __slots__ = ("request_id", "user_id", "scene", "bundle", "history", "prompt", "num_items", "beam_width", "cache_mode", "include_steps", "search_mode", "priority")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     SCENE_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +91,7 @@ class RecallRequest(_message.Message):
     CACHE_MODE_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_STEPS_FIELD_NUMBER: _ClassVar[int]
     SEARCH_MODE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     scene: str
@@ -91,7 +103,8 @@ class RecallRequest(_message.Message):
     cache_mode: CacheMode
     include_steps: bool
     search_mode: SearchMode
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., scene: _Optional[str] = ..., bundle: _Optional[str] = ..., history: _Optional[_Union[ItemHistory, _Mapping]] = ..., prompt: _Optional[_Union[TokenPrompt, _Mapping]] = ..., num_items: _Optional[int] = ..., beam_width: _Optional[int] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., include_steps: _Optional[bool] = ..., search_mode: _Optional[_Union[SearchMode, str]] = ...) -> None: ...
+    priority: Priority
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., scene: _Optional[str] = ..., bundle: _Optional[str] = ..., history: _Optional[_Union[ItemHistory, _Mapping]] = ..., prompt: _Optional[_Union[TokenPrompt, _Mapping]] = ..., num_items: _Optional[int] = ..., beam_width: _Optional[int] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., include_steps: _Optional[bool] = ..., search_mode: _Optional[_Union[SearchMode, str]] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
 
 class ItemHistory(_message.Message):
     __slots__ = ("item_ids",)
