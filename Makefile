@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install check test demo serve protos deploy-files exactness gpu-check clean
+.PHONY: help install check test demo serve protos deploy-files exactness fuzz gpu-check clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ deploy-files: $(INSTALLED)  ## Regenerate the SLO rules and the dashboard of dep
 
 exactness: $(INSTALLED)  ## The engine against slow oracles on random catalogues
 	@$(BIN)/python -m benchmarks.exactness
+
+fuzz: $(INSTALLED)  ## A million hostile inputs to every reader of bytes, in some ten minutes
+	@$(BIN)/python -m tests.fuzz
 
 gpu-check:  ## Kernels and engine on an NVIDIA GPU, checked and timed; installs nothing
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check

@@ -78,7 +78,7 @@ def main() -> None:
 @contextmanager
 def _server(bundle: Path, directory: Path, redis_url: str) -> Iterator[dict[str, Any]]:
     settings = _SETTINGS | {"redis_url": redis_url, "request_log_dir": directory / "requests"}
-    arguments = ["--port", "0", "--metrics-port", "0"]
+    arguments = ["--port", "0", "--metrics-port", "0", "--admin-port", "0"]
     arguments += [part for setting in settings.items() for part in ("--set", "{}={}".format(*setting))]
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603  our own arguments

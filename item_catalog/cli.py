@@ -128,5 +128,7 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except CatalogError as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        line = " ".join(str(error).split())
+        # Parts of it may come from files that strangers wrote: no terminal shall obey them.
+        typer.echo(f"error: {''.join(part if part.isprintable() else '?' for part in line)}", err=True)
         raise typer.Exit(2) from None

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from item_catalog.errors import CatalogError
@@ -23,6 +24,10 @@ from item_catalog.trie import NOT_FOUND
 # The one spelling that `str` gives an integer; "007" and "+7" are no ids of an integer catalogue.
 _DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64 = np.iinfo(np.int64)
+
+# Up to so many ids are looked up one by one; beyond it a search for all at once is faster: 0.3 ms against 0.7 for 100
+# among a million, 8 ms against 76 for 10,000.
+_FEW = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +98,11 @@ class TextIds:
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
-        return np.array([self._find(text) for text in ids], np.int64)
+        # A lone surrogate is no text that any id has; passing it through finds nothing instead of raising.
+        wanted = [text.encode(errors="surrogatepass") for text in ids]
+        if len(wanted) > _FEW:
+            return self._find_together(wanted)
+        return np.array([self._find(one) for one in wanted], np.int64)
 
     def take(self, positions: ArrayLike) -> list[str]:
         """Positions int [n] -> their ids. Raises CatalogError for a position that is none."""
@@ -119,13 +128,27 @@ class TextIds:
             raise CatalogError(f"item ids: {error}; rebuild the catalogue") from error
         _check_order(self, item_offsets)
 
-    def _find(self, text: str) -> int:
-        # A lone surrogate is no text that any id has; passing it through finds nothing instead of raising.
-        wanted = text.encode(errors="surrogatepass")
+    def _find(self, wanted: bytes) -> int:
         rank = bisect_left(self.order, wanted, key=self._id_at)
         if rank == len(self) or self._id_at(self.order[rank]) != wanted:
             return NOT_FOUND
         return int(self.order[rank])
+
+    def _find_together(self, ids: Sequence[bytes]) -> NDArray[np.int64]:
+        """The search of `_find` for all ids at once: each round compares every id with the middle of its range."""
+        wanted = pa.array(ids, pa.large_binary())
+        column = self.column.cast(pa.large_binary())
+        first = np.zeros(len(ids), np.int64)
+        beyond = np.full(len(ids), len(self), np.int64)
+        while (is_open := first < beyond).any():
+            middle = (first + beyond) // 2
+            at_middle = column.take(pa.array(self.order[np.minimum(middle, len(self) - 1)]))
+            is_above = pc.less(at_middle, wanted).to_numpy(zero_copy_only=False)
+            first = np.where(is_open & is_above, middle + 1, first)
+            beyond = np.where(is_open & ~is_above, middle, beyond)
+        positions = self.order[np.minimum(first, len(self) - 1)]
+        is_found = pc.equal(column.take(pa.array(positions)), wanted).to_numpy(zero_copy_only=False)
+        return np.where(is_found, positions, NOT_FOUND)
 
     def _id_at(self, position: np.int64) -> bytes:
         return self.utf8[self.offsets[position] : self.offsets[position + 1]].tobytes()

@@ -9,7 +9,8 @@ Other fields and columns are left alone. What the columns may hold stands in sou
 """
 
 import json
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,15 @@ def _json_column(name: str, values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError):
-        row = next(row for row, value in enumerate(values) if not _can_be_column((values[0], value)))
+        # The first row up to which the values are no column; what follows it cannot make them one again.
+        row = bisect_left(range(len(values)), True, key=lambda row: not _can_be_column(values[: row + 1]))
         raise CatalogError(
             f"row {row}: {name} is {json.dumps(values[row])}, of another kind than {json.dumps(values[0])} in row 0; "
             "give integers below 2**63, or text, in every row"
         ) from None
 
 
-def _can_be_column(values: Iterable[Any]) -> bool:
+def _can_be_column(values: list[Any]) -> bool:
     try:
         pa.array(values)
     except (pa.ArrowException, OverflowError):

@@ -54,6 +54,8 @@ def open_catalog(path: Path, verify: bool = True) -> Catalog:
         arrays = {name: _map(path, stored) for name, stored in manifest.arrays.items()}
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read: {error.strerror}; check its permissions") from error
+    except (ValueError, RuntimeError) as error:  # a name that no file can have, a link that leads to itself
+        raise CatalogError(f"{path}: cannot be read: {error}; copy the catalogue again") from error
     catalog = Catalog.from_arrays(manifest.layout, manifest.item_id_kind, arrays, manifest.version)
     if verify:
         for name, stored in manifest.arrays.items():

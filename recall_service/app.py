@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,13 +18,17 @@ from recall_service.engine.device import resolve_device
 from recall_service.engine.memory import memory_states
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import SettingsError
-from recall_service.observability.call_log import CallLog
+from recall_service.heap import settled_heap
 from recall_service.observability.metrics import Metrics
 from recall_service.observability.metrics_endpoint import serve_metrics
+from recall_service.protection import check_protection
 from recall_service.request_log.files import RotatingFiles, open_directory
 from recall_service.request_log.log import RequestLog
 from recall_service.request_log.user_ids import user_id_rule
+from recall_service.rpc.admin_servicer import BundleState
 from recall_service.rpc.server import RecallServer
+from recall_service.rpc.shutdown import Shutdown, done_before
+from recall_service.servers import open_servers
 from recall_service.serving.breaker import Breaker
 from recall_service.serving.hooks import Observer
 from recall_service.serving.local_tier import LocalTier
@@ -32,6 +37,8 @@ from recall_service.serving.redis_tier import RedisTier
 from recall_service.serving.registry import Registry, open_registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
+from recall_service.serving.watchdog import Watchdog
+from recall_service.setting_values import host_and_port
 
 if TYPE_CHECKING:
     from recall_service.observability.tracing import Tracing
@@ -46,35 +53,35 @@ class Serving:
     """Where a warmed server listens, and what it serves: bundle name -> (bundle version, catalogue version)."""
 
     address: str
+    admin_address: str
     metrics_url: str
     bundles: dict[str, tuple[str, str]]
 
 
 async def serve(settings: Settings, on_serving: Callable[[Serving], None]) -> None:
-    """Load, warm up, serve until SIGTERM or SIGINT, drain. `on_serving` is called once health says SERVING.
+    """Load, warm up, serve until SIGTERM, SIGINT or an operator's Drain, and drain; a warm-up ends at such a word too.
 
+    `on_serving` is called once health says SERVING.
     Raises SetupError when a bundle, a setting or an address is not fit to serve.
     """
     if settings.torch_threads:
         torch.set_num_threads(settings.torch_threads)
-    tracing = open_tracing(settings)
-    collectors = CollectorRegistry()
-    metrics = Metrics(collectors, settings.scenes, tracing.trace_id if tracing else None)
-    registry = open_registry(
-        settings.bundles, settings.default_bundle, engine_limits(settings), metrics, resolve_device(settings.device)
-    )
-    try:
+    check_protection(settings)
+    with ExitStack() as closing:
+        if (tracing := open_tracing(settings)) is not None:
+            closing.callback(tracing.close)
+        collectors = CollectorRegistry()
+        metrics = Metrics(collectors, settings.scenes, tracing.trace_id if tracing else None)
+        device = resolve_device(settings.device)
+        registry = open_registry(settings.bundles, settings.default_bundle, engine_limits(settings), metrics, device)
+        shutdown = Shutdown()
+        closing.enter_context(shutdown.listening())  # to the very end: a late signal must not cut short what closes
+        closing.callback(registry.close)
         _describe(registry, metrics)
         endpoint = serve_metrics(collectors, settings.metrics_host, settings.metrics_port)
-        try:
-            metrics_url = f"http://{settings.metrics_host}:{endpoint.port}"
-            await _serve(settings, registry, metrics, tracing, metrics_url, on_serving)
-        finally:
-            endpoint.close()
-    finally:
-        registry.close()
-        if tracing is not None:
-            tracing.close()
+        closing.callback(endpoint.close)
+        metrics_url = f"http://{host_and_port(settings.metrics_host, endpoint.port)}/metrics"
+        await _serve(settings, registry, metrics, tracing, shutdown, metrics_url, on_serving)
 
 
 async def _serve(
@@ -82,34 +89,38 @@ async def _serve(
     registry: Registry,
     metrics: Metrics,
     tracing: "Tracing | None",
+    shutdown: Shutdown,
     metrics_url: str,
     on_serving: Callable[[Serving], None],
 ) -> None:
-    request_log = open_request_log(settings, metrics)
     cache = open_cache(settings, metrics)
-    server = RecallServer(
+    request_log = open_request_log(settings, metrics)
+    server, admin = open_servers(
+        settings,
         Pipeline(registry, cache, metrics, tracing),
-        f"{settings.host}:{settings.port}",
-        observer=metrics,
-        rpc_observer=metrics,
-        call_log=CallLog(settings.call_log_sample, settings.scenes, tracing.trace_id if tracing else None),
-        tracer=tracing,
-        recall_log=request_log,
-        max_batch_requests=settings.max_batch_requests,
-        drain_seconds=settings.drain_seconds,
+        partial(_bundle_states, registry, settings.stuck_step_seconds),
+        shutdown,
+        metrics=metrics,
+        tracing=tracing,
+        request_log=request_log,
     )
     try:
-        port = await server.start()
-        await _warm_up(registry, metrics)
-        await server.mark_serving()
-        versions = {info.name: (info.version, info.catalog_version) for info in registry.infos}
-        serving = Serving(f"{settings.host}:{port}", f"{metrics_url}/metrics", versions)
-        logger.info("serving %s on %s, metrics on %s", ", ".join(versions), serving.address, serving.metrics_url)
-        signalled = asyncio.create_task(server.serve_until_signal())
-        await asyncio.sleep(0)  # its signal handlers are in place before anyone is told where to send a signal
-        on_serving(serving)
-        await signalled
+        address = host_and_port(settings.host, await server.start())
+        admin_address = host_and_port(settings.admin_host, await admin.start())
+        if not await done_before(shutdown.requested, _warm_up(registry, metrics)):
+            logger.info("told to end while warming up")
+            return
+        with settled_heap():
+            await server.mark_serving()
+            versions = {info.name: (info.version, info.catalog_version) for info in registry.infos}
+            logger.info("serving %s on %s, metrics on %s", ", ".join(versions), address, metrics_url)
+            async with _watching(registry, settings.stuck_step_seconds, server):
+                on_serving(Serving(address, admin_address, metrics_url, versions))
+                await server.serve_until(shutdown)
+        logger.info("the server has ended")
     finally:
+        await server.stop()
+        await admin.stop()
         if request_log is not None:
             await asyncio.to_thread(request_log.close)
         await cache.close()
@@ -119,6 +130,9 @@ def engine_limits(settings: Settings) -> EngineLimits:
     """The engine's share of the settings; how many levels a bundle has is filled in by the registry."""
     return EngineLimits(
         max_rows=settings.max_rows,
+        max_queue_rows=settings.max_queue_rows,
+        max_queue_tokens=settings.max_queue_tokens,
+        priority_ageing_seconds=settings.priority_ageing_seconds,
         context_pages=-(-settings.max_context_tokens // _PAGE_LEN),
         page_len=_PAGE_LEN,
         prefix_cache=settings.prefix_cache,
@@ -143,8 +157,8 @@ def open_tracing(settings: Settings) -> "Tracing | None":
 
 
 def open_cache(settings: Settings, observer: Observer) -> ResultCache:
-    """The tier in this process, and Redis where a URL is set."""
-    time_to_live = TimeToLive(settings.cache_ttl_seconds, settings.cache_ttl_jitter)
+    """The tier in this process, and Redis where a URL is set. Raises SettingsError when files of its TLS are no use."""
+    time_to_live = TimeToLive(settings.cache_ttl_seconds, settings.cache_ttl_jitter, settings.cache_stale_seconds)
     local = LocalTier(max_bytes=settings.local_cache_bytes, time_to_live=time_to_live, observer=observer)
     if settings.redis_url is None:
         return ResultCache(local, None, observer)
@@ -199,6 +213,31 @@ def _describe(registry: Registry, metrics: Metrics) -> None:
     for info in registry.infos:
         metrics.bundle(info.name, info.version, info.score_space.value)
         metrics.catalog(info.name, info.catalog_version, info.catalog_items)
+
+
+@asynccontextmanager
+async def _watching(registry: Registry, stuck_step_seconds: float, server: RecallServer) -> AsyncIterator[None]:
+    """While it lasts, the server's health follows the engines'."""
+    runners = [live.runner for live in registry]
+    watchdog = Watchdog(runners, stuck_step_seconds=stuck_step_seconds, on_change=server.set_healthy)
+    watching = asyncio.create_task(watchdog.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+def _bundle_states(registry: Registry, stuck_step_seconds: float) -> list[BundleState]:
+    now = time.monotonic()
+    states = []
+    for live in registry:
+        started = live.runner.step_started  # read once: the engine's thread may end the step meanwhile
+        is_stuck = started is not None and now - started > stuck_step_seconds
+        engine = live.runner.engine
+        states.append(BundleState(live.info, engine.num_waiting, engine.num_running, is_stuck))
+    return states
 
 
 async def _warm_up(registry: Registry, metrics: Metrics) -> None:

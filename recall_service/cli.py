@@ -8,16 +8,19 @@ import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from recall_service import __version__
+from recall_service.access_flags import TlsCa, TlsCertificate, TlsKey, TokenFile, read_access
+from recall_service.ending import end_now, ends_when_told
 from recall_service.replay.cli import replay
 from recall_service.request_log.cli import log_app
 from recall_service.terminal import one_line_errors
+from recall_service.token_cli import token
 
 app = typer.Typer(
     help="Generative-recommendation recall: exact beam search over a catalogue's semantic IDs, over gRPC.",
@@ -29,10 +32,12 @@ bundle_app = typer.Typer(help="Look at bundles.", no_args_is_help=True)
 app.add_typer(bundle_app, name="bundle")
 app.add_typer(log_app, name="log")
 app.command()(replay)
+app.command()(token)
 
 _JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 _ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]
 _Bundles = Annotated[list[Path] | None, typer.Option("--bundle", help="Bundle directory; may be repeated.")]
+_Priority = Literal["low", "normal", "high"]
 _Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")]
 
 
@@ -42,18 +47,22 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics; 0 takes a free one.")] = None,
+    admin_port: Annotated[int | None, typer.Option(help="Port for operators; 0 takes a free one.")] = None,
     config: _ConfigFile = None,
     settings: _Set = None,
 ) -> None:
     """Serve bundles until SIGTERM. Prints one JSON line on stdout once calls are answered."""
-    from recall_service import app as application
-    from recall_service.observability.logging import configure_logging
+    flags = {"bundles": bundle, "host": host, "port": port, "metrics_port": metrics_port, "admin_port": admin_port}
+    with ends_when_told(), one_line_errors():
+        from recall_service.observability.logging import configure_logging
 
-    flags = {"bundles": bundle, "host": host, "port": port, "metrics_port": metrics_port, **_pairs(settings)}
-    with one_line_errors():
-        resolved = _load_settings(config, flags)
+        resolved = _load_settings(config, flags | _pairs(settings))
         configure_logging(resolved.log_level, resolved.log_format)
+
+        from recall_service import app as application  # takes seconds: a signal meanwhile is told of in the log
+
         asyncio.run(application.serve(resolved, lambda serving: _print_json(asdict(serving), flush=True)))
+        end_now()
 
 
 @app.command()
@@ -65,14 +74,21 @@ def query(
     proven: Annotated[bool, typer.Option("--proven", help="Search on until the items are proven.")] = False,
     bundle: Annotated[str, typer.Option(help="Bundle to ask; empty is the default one.")] = "",
     timeout: Annotated[float, typer.Option(help="Deadline in seconds.")] = 10.0,
+    priority: Annotated[_Priority, typer.Option(help="Who waits for whom when the service is busy.")] = "normal",
+    tls_ca: TlsCa = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    token_file: TokenFile = None,
     steps: Annotated[bool, typer.Option("--steps", help="Also show log-probability and rank of every step.")] = False,
     as_json: _JsonFlag = False,
 ) -> None:
     """Ask a running server which items come next."""
     from recall_service.client import RecallClient, RecallClientError
 
-    with RecallClient(target, timeout=timeout) as client:
-        try:
+    with one_line_errors():
+        access = read_access(tls_ca, tls_certificate, tls_key, token_file)
+    try:
+        with RecallClient(target, timeout=timeout, tls=access.tls, token=access.token) as client:
             result = client.recall(
                 history=[item for item in history.split(",") if item],
                 num_items=num_items,
@@ -80,10 +96,11 @@ def query(
                 search_mode="proven" if proven else "beam",
                 bundle=bundle,
                 include_steps=steps,
+                priority=priority,
             )
-        except (RecallClientError, ValueError) as error:
-            typer.echo(f"{target}: {error}", err=True)
-            raise typer.Exit(1) from None
+    except (RecallClientError, ValueError) as error:
+        typer.echo(f"{target}: {error}", err=True)
+        raise typer.Exit(1) from None
     if as_json:
         _print_json(asdict(result))
         return

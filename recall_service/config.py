@@ -15,10 +15,10 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from recall_service.errors import SettingsError
+from recall_service.redis_url import parse_redis_url
 from recall_service.setting_values import (
     is_base_url,
     is_loopback,
-    is_redis_url,
     mask_token,
     mask_url,
     pairs_of,
@@ -105,7 +105,8 @@ class Settings(BaseSettings):
     # The result cache.
     local_cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024**2  # 0: none in this process
     cache_ttl_seconds: Seconds = 300.0
-    cache_stale_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # so long after, old answers serve on
+    # So long after that an answer still serves, unmarked, while it is computed anew in the background; 0: not at all.
+    cache_stale_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     cache_ttl_jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the ttl that chance takes away, at most
     redis_url: SecretStr | None = None  # none: the cache in this process alone serves
     redis_key_prefix: str = "recall:v1:"
@@ -187,11 +188,8 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _is_redis_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not is_redis_url(value.get_secret_value()):
-            raise ValueError(
-                "give redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path; percent-encode"
-                " special characters of the password; options after ? are those of TLS, ssl_*"
-            )
+        if value is not None:
+            parse_redis_url(value.get_secret_value())
         return value
 
     def masked(self) -> dict[str, Any]:
@@ -237,7 +235,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise SettingsError(f"config file {path}: cannot be read: {reason}; give a readable TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is TOML, and no int of Python's
         raise SettingsError(f"config file {path}: not TOML: {error}; write settings as name = value") from None
 
 

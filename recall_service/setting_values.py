@@ -5,21 +5,6 @@ import re
 from urllib.parse import urlsplit
 
 
-def is_redis_url(url: str) -> bool:
-    """Whether redis-py reads out of `url` what it seems to say: it ignores a path or a fragment it cannot use."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    # Other options after "?" would override the timeouts and the pool that bound what Redis may cost.
-    if parts.fragment or not all(option.startswith("ssl_") for option in parts.query.split("&") if option):
-        return False
-    if parts.scheme == "unix":
-        return bool(parts.path)
-    return parts.scheme in ("redis", "rediss") and has_host and re.fullmatch(r"/?\d*", parts.path) is not None
-
-
 def mask_url(url: str) -> str:
     """`url` with its password, and the values of its options, as ***."""
     address, question_mark, _ = url.partition("?")
@@ -46,6 +31,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def host_and_port(host: str, port: int) -> str:
+    """The two as one address, in which an IPv6 address stands in brackets."""
+    bare = host.strip("[]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{host}:{port}"
 
 
 def pairs_of(text: str) -> dict[str, str]:

@@ -15,5 +15,10 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except (RecallError, CatalogError) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {printable(str(error))}", err=True)
         raise typer.Exit(2) from None
+
+
+def printable(text: str) -> str:
+    """`text` as one line that no terminal obeys; parts of it may come from files and callers of any kind."""
+    return "".join(character if character.isprintable() else "?" for character in text)

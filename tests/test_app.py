@@ -23,16 +23,12 @@ from recall_service.config import Settings
 from recall_service.errors import SetupError
 from recall_service.serving.bundle import load_bundle
 from tests.serving.bundles import write_bundle
+from tests.serving_here import small_settings
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bundle(tmp_path_factory.mktemp("bundles") / "tiny")
-
-
-def settings(*directories: Path, **changes: Any) -> Settings:
-    small = {"max_rows": 64, "max_prompt_tokens": 64, "max_context_tokens": 640}
-    return Settings(bundles=directories, **{"port": 0, "metrics_port": 0, **small, **changes})
 
 
 def engine_threads() -> list[str]:
@@ -77,6 +73,7 @@ async def test_from_settings_to_sigterm(directory: Path) -> None:
             'recall_beam_rows{state="free"} 64.0',
             'recall_context_pages{state="used"} 0.0',
             "recall_unknown_history_items_total 2.0",
+            "recall_ready 1.0",
         ):
             assert f"{line}\n" in metrics
         for start in (
@@ -87,7 +84,7 @@ async def test_from_settings_to_sigterm(directory: Path) -> None:
         ):
             assert f"\n{start}" in metrics
 
-    await while_serving(settings(directory), visit)
+    await while_serving(small_settings(directory), visit)
     assert engine_threads() == []
     with socket.socket() as probe:
         host, port = addresses[0].split(":")
@@ -106,7 +103,7 @@ async def test_two_bundles_and_a_default(directory: Path, tmp_path: Path) -> Non
         assert (by_default.bundle, by_name.bundle) == ("other", "tiny")
         assert list(serving.bundles) == ["other", "tiny"]
 
-    await while_serving(settings(directory, other, default_bundle="other"), visit)
+    await while_serving(small_settings(directory, other, default_bundle="other"), visit)
 
 
 @pytest.mark.parametrize(
@@ -119,18 +116,18 @@ async def test_two_bundles_and_a_default(directory: Path, tmp_path: Path) -> Non
     ids=["unknown default", "too few rows", "no bundles"],
 )
 async def test_settings_that_do_not_fit_the_bundle(directory: Path, changes: dict[str, Any], message: str) -> None:
-    resolved = settings(directory).model_copy(update=changes)
+    resolved = small_settings(directory).model_copy(update=changes)
     with pytest.raises(SetupError, match=message):
         await serve(resolved, lambda _: pytest.fail("it serves"))
     assert engine_threads() == []
 
 
-@pytest.mark.parametrize("name", ["port", "metrics_port"])
+@pytest.mark.parametrize("name", ["port", "metrics_port", "admin_port"])
 async def test_a_port_that_is_taken(directory: Path, name: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SetupError, match=rf"cannot listen on 127.0.0.1:{port}"):
-            await serve(settings(directory, **{name: port}), lambda _: pytest.fail("it serves"))
+            await serve(small_settings(directory, **{name: port}), lambda _: pytest.fail("it serves"))
     assert engine_threads() == []
 
 
@@ -141,18 +138,24 @@ async def test_a_model_of_nan_never_serves(tmp_path: Path) -> None:
     tensors["model.norm.weight"].fill_(torch.nan)
     save_file(tensors, weights, metadata={"format": "pt"})
     with pytest.raises(SetupError, match=r"bundle broken: its first search failed: the model's logits hold NaN"):
-        await serve(settings(directory), lambda _: pytest.fail("it serves"))
+        await serve(small_settings(directory), lambda _: pytest.fail("it serves"))
     assert engine_threads() == []
 
 
 def test_context_pages_hold_what_the_settings_promise(directory: Path) -> None:
     """Rounded up to whole pages, never down."""
-    limits = engine_limits(settings(directory, max_context_tokens=641, max_queue_requests=7))
+    limits = engine_limits(small_settings(directory, max_context_tokens=641))
     assert limits.context_pages * limits.page_len >= 641 > (limits.context_pages - 1) * limits.page_len
-    assert (limits.max_rows, limits.max_waiting, limits.max_prompt_tokens) == (64, 7, 64)
+    assert (limits.max_rows, limits.max_prompt_tokens) == (64, 64)
+
+
+def test_the_queue_is_as_long_and_ages_as_the_settings_say(directory: Path) -> None:
+    chosen = small_settings(directory, max_queue_rows=100, max_queue_tokens=900, priority_ageing_seconds=0.5)
+    limits = engine_limits(chosen)
+    assert (limits.max_queue_rows, limits.max_queue_tokens, limits.priority_ageing_seconds) == (100, 900, 0.5)
 
 
 def test_the_prefix_cache_is_on_unless_a_setting_says_otherwise(directory: Path) -> None:
-    assert engine_limits(settings(directory)).prefix_cache
-    limits = engine_limits(settings(directory, prefix_cache=False, prefix_cache_bytes=1 << 20))
+    assert engine_limits(small_settings(directory)).prefix_cache
+    limits = engine_limits(small_settings(directory, prefix_cache=False, prefix_cache_bytes=1 << 20))
     assert (limits.prefix_cache, limits.prefix_cache_bytes) == (False, 1 << 20)

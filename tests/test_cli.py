@@ -25,6 +25,7 @@ from tests.serving.bundles import write_bundle, write_toml
 
 REPOSITORY = Path(__file__).parents[1]
 PASSWORD = "swordfish"
+ANYWHERE = {"RECALL_PORT": "0", "RECALL_METRICS_PORT": "0", "RECALL_ADMIN_PORT": "0"}
 
 
 class ServerProcess:
@@ -39,7 +40,7 @@ class ServerProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "recall_service", "serve", *settings, *arguments],
             cwd=REPOSITORY,
-            env={**inherited, "RECALL_PORT": "0", "RECALL_METRICS_PORT": "0", **environment},
+            env={**inherited, **ANYWHERE, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -248,6 +249,14 @@ def test_checking_a_bundle_that_is_not(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith(f"error: {directory}/bundle.toml: prompt.max_history: 99 items make 298 tokens")
+
+
+def test_an_error_is_one_line_that_no_terminal_obeys(tmp_path: Path) -> None:
+    (tmp_path / "bundle.toml").write_text('"a\\nb\\u001b[31m" = 1')
+    result = run("bundle", "check", str(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr.endswith("a?b?[31m is no known key; remove it or correct its name\n")
+    assert result.stderr.count("\n") == 1
 
 
 def test_settings_are_shown_without_their_secrets(tmp_path: Path) -> None:

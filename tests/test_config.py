@@ -119,6 +119,12 @@ def test_a_file_that_is_not_toml_is_refused(text: str, write_file: WriteFile) ->
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["port = " + "[" * 100_000, "port = " + "9" * 5_000], ids=["too deep", "too long"])
+def test_a_file_that_python_cannot_hold_is_refused(text: str, write_file: WriteFile) -> None:
+    with pytest.raises(SettingsError, match=r"recall\.toml: not TOML: .+; write settings as name = value"):
+        load_settings(write_file(text))
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml: cannot be read: No such file"):
         load_settings(tmp_path / "nowhere.toml")
@@ -132,7 +138,12 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ("rediss://user:hunter2@host/0", "rediss://user:***@host/0"),
         ("redis://hunter2@host", "redis://***@host"),
         ("redis://:hunter2%2F%40@[::1]:6379", "redis://:***@[::1]:6379"),
-        ("rediss://host?ssl_password=hunter2", "rediss://host?***"),
+        ("rediss://host?ssl_certfile=c.pem&ssl_password=hunter2", "rediss://host?***"),
+        (
+            "redis+sentinel://user:hunter2@one:26379,[::1]/answers/1?sentinel_password=hunter2",
+            "redis+sentinel://user:***@one:26379,[::1]/answers/1?***",
+        ),
+        ("rediss+cluster://:hunter2@one,two:7000", "rediss+cluster://:***@one,two:7000"),
         ("unix:///run/redis.sock", "unix:///run/redis.sock"),
         ("unix://user:hunter2@/run/redis.sock", "unix://user:***@/run/redis.sock"),
     ],
@@ -158,6 +169,9 @@ def test_a_password_is_never_shown(url: str, masked: str) -> None:
         "redis://:hunter2@host:port",
         "redis://:hunter2@host/first",
         "redis://:hunter2@host?socket_timeout=60",
+        "redis://:hunter2@one,two",
+        "redis+sentinel://:hunter2@one,two",
+        "redis+cluster://:hunter2@one/1",
         "unix://",
     ],
 )

@@ -79,7 +79,7 @@ def stay_up(directory: Path) -> None:
 @contextmanager
 def _server(bundle_directory: Path, log_path: Path) -> Iterator[dict[str, Any]]:
     """The real server as a process of its own, on free ports; its first line of stdout says where it is."""
-    arguments = ["serve", "--bundle", str(bundle_directory), "--port", "0", "--metrics-port", "0"]
+    arguments = ["serve", "--bundle", str(bundle_directory), "--port", "0", "--metrics-port", "0", "--admin-port", "0"]
     with log_path.open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "recall_service", *arguments], stdout=subprocess.PIPE, stderr=log

@@ -5,6 +5,7 @@ others are forwarded together, then each request selects its own beams. Requests
 The engine is synchronous and belongs to one thread; whoever drives it decides which.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,24 +22,20 @@ from recall_service.engine.fixed_steps import FixedKernels, FixedSteps, by_shape
 from recall_service.engine.forwards import Forwards
 from recall_service.engine.free_search import FreeSearch
 from recall_service.engine.kv_cache import BeamSlots, ContextPages, page_bytes
-from recall_service.engine.memory import free_bytes, is_out_of_memory, refuse_what_does_not_fit
+from recall_service.engine.memory import free_bytes, refuse_what_does_not_fit
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.prefix_cache import PrefixCache, PromptPages
 from recall_service.engine.proven_search import ProvenSearch
 from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
 from recall_service.engine.request_checks import model_violations, with_row_budget
 from recall_service.engine.running import RunningRequest
-from recall_service.engine.scheduler import EngineLimits, Scheduler, Waiting
+from recall_service.engine.scheduler import EngineLimits, Scheduler
 from recall_service.engine.search import Forwarded, Search
-from recall_service.engine.step_recorder import CAPTURING
-from recall_service.errors import (
-    DeadlineExpired,
-    EngineFailure,
-    InvalidRequest,
-    Overloaded,
-    RecallError,
-    RequestCancelled,
-)
+from recall_service.engine.step_failure import failure_of
+from recall_service.engine.waiting import Waiting
+from recall_service.errors import DeadlineExpired, EngineFailure, InvalidRequest, RecallError, RequestCancelled
+
+logger = logging.getLogger(__name__)
 
 
 class Completion(NamedTuple):
@@ -60,7 +57,7 @@ class StepReport(NamedTuple):
 class BeamEngine:
     """Beam search over one decoder. Pools are allocated once, here, for the worst case of `limits`.
 
-    observe_step: called with a StepReport after each forward.
+    observe_step: called with a StepReport after each forward; should it raise, that is logged and the step goes on.
     skip_rows: forward no row of a catalogue's last level that cannot change the answer.
     slice_head: compute no logits that the score space does not need.
     fixed_kernels: what searches of fixed shapes run on. None: Triton's kernels on a GPU, for heads of a size that they
@@ -115,7 +112,7 @@ class BeamEngine:
 
     @property
     def queue_age_seconds(self) -> float:
-        """How long the head of the queue has waited; 0 when nobody waits. A snapshot that any thread may take."""
+        """How long the longest wait in the queue is; 0 when nobody waits. A snapshot that any thread may take."""
         return self._scheduler.age_seconds(time.monotonic())
 
     @property
@@ -128,12 +125,30 @@ class BeamEngine:
         """Live beams of all running requests."""
         return sum(running.num_rows for running in self._running)
 
-    def submit(self, request: BeamRequest) -> int:
-        """Queue a request and return its id. Raises InvalidRequest, or Overloaded when the queue is full."""
+    @property
+    def reserved_rows(self) -> int:
+        """Rows that running requests may come to need. A snapshot that any thread may take, as are the next two."""
+        return self._scheduler.reserved_rows
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Prompt tokens of running requests."""
+        return self._scheduler.reserved_tokens
+
+    @property
+    def reserved_work(self) -> Sequence[int]:
+        """Work of running requests, as `BeamRequest.work` counts it, by priority."""
+        return self._scheduler.reserved_work
+
+    def submit(self, request: BeamRequest, *, arrived: float | None = None) -> int:
+        """Queue a request and return its id. Raises InvalidRequest.
+
+        arrived: since when it waits, seconds of `time.monotonic()`; None for now.
+        """
         request = with_row_budget(request, self.limits)
         self._check(request)
         self._next_id += 1
-        self._scheduler.enqueue(Waiting(self._next_id, request, time.monotonic()))
+        self._scheduler.enqueue(Waiting(self._next_id, request, time.monotonic() if arrived is None else arrived))
         return self._next_id
 
     def cancel(self, request_id: int) -> None:
@@ -141,6 +156,7 @@ class BeamEngine:
         error = RequestCancelled("cancelled by the caller")
         if self._scheduler.remove(request_id):
             self._completed.append(Completion(request_id, error))
+            return
         self._fail([running for running in self._running if running.request_id == request_id], error)
         self._free_orphans()
 
@@ -197,7 +213,7 @@ class BeamEngine:
                 with torch.inference_mode(), on_device(self.model.device):
                     self._fixed_steps.prepare(request, max(1, self.limits.max_rows // request.beam_width))
             except Exception as error:
-                raise _failure("warm-up", error) from error
+                raise failure_of("warm-up", error) from error
 
     def _check(self, request: BeamRequest) -> None:
         violations = [*self._scheduler.violations(request, self.pages), *model_violations(request, self.model.config)]
@@ -222,7 +238,7 @@ class BeamEngine:
             except Exception as error:  # noqa: BLE001  it never ran, so it gives back here what was reserved for it
                 self.prefixes.release(context.pages)
                 self._scheduler.release(waiting.request)
-                self._completed.append(Completion(waiting.request_id, _failure("prefill", error)))
+                self._completed.append(Completion(waiting.request_id, failure_of("prefill", error)))
 
     def _start(self, waiting: Waiting, context: PromptPages) -> RunningRequest:
         return RunningRequest(
@@ -282,7 +298,7 @@ class BeamEngine:
         try:
             results = forward(batch)
         except Exception as error:  # noqa: BLE001  whatever a forward raises, the engine goes on
-            self._fail(batch, _failure(phase, error))
+            self._fail(batch, failure_of(phase, error))
             return []
         self._count(phase, batch)
         for running in batch:
@@ -298,14 +314,14 @@ class BeamEngine:
             try:
                 levels = self._fixed_steps.run(shape, batch)
             except Exception as error:  # noqa: BLE001  the others go on
-                self._fail(batch, _failure("decode", error))
+                self._fail(batch, failure_of("decode", error))
                 continue
             self._count("decode", batch)
             for (running, search), level in zip(members, levels, strict=True):
                 try:
                     running.groups = search.take(level)
                 except Exception as error:  # noqa: BLE001  out of memory for its results
-                    self._fail([running], _failure("selection", error))
+                    self._fail([running], failure_of("selection", error))
 
     def _count(self, phase: str, batch: list[RunningRequest]) -> None:
         """Take note of a forward that has run."""
@@ -315,8 +331,12 @@ class BeamEngine:
             running.rows_forwarded += running.num_rows
             running.step_forwarded = now
             running.prefilled = running.prefilled or now
-        if self.observe_step is not None:
+        if self.observe_step is None:
+            return
+        try:
             self.observe_step(StepReport(phase, len(batch), sum(running.num_rows for running in batch)))
+        except Exception:
+            logger.exception("whoever counts the engine's steps raised; the step goes on")
 
     def _advance(self, forwarded: list[tuple[RunningRequest, list[Forwarded]]]) -> None:
         """Each request's search says what it wants next; one whose logits are not numbers fails alone."""
@@ -327,7 +347,7 @@ class BeamEngine:
             except EngineFailure as error:
                 self._fail([running], error)
             except Exception as error:  # noqa: BLE001  out of memory, most likely: narrower beams may still fit
-                self._fail([running], _failure("selection", error))
+                self._fail([running], failure_of("selection", error))
             else:
                 if self._sees_steps_end:
                     running.note_step(groups, started, time.monotonic())
@@ -372,14 +392,3 @@ class BeamEngine:
         live = [rows.slots.flatten() for running in self._running for rows in running.groups]
         held = [slots.flatten() for running in self._running for slots in running.search.held_slots()]
         self.slots.keep_only(torch.cat([nothing, *live, *held]))
-
-
-def _failure(stage: str, error: Exception) -> RecallError:
-    """Names the kind of error and no more: its text may hold addresses and paths, which go to logs by the cause."""
-    if is_out_of_memory(error):
-        with CAPTURING, suppress(RuntimeError):
-            torch.cuda.empty_cache()
-        return Overloaded(f"no memory left for the {stage} step", retry_after_seconds=1.0)
-    failure = EngineFailure(f"the {stage} step failed: {type(error).__name__}")
-    failure.__cause__ = error
-    return failure

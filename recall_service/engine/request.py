@@ -72,6 +72,11 @@ class BeamRequest:
         return 0 if self.generation is None else self.generation.max_new_tokens
 
     @property
+    def work(self) -> int:
+        """How many tokens the model is run on, more or less: the prompt's, and a row a beam for every level but one."""
+        return len(self.prompt) + self.beam_width * (self.path_len - 1)
+
+    @property
     def is_plain_beam(self) -> bool:
         """A catalogue, level by level, and nothing more."""
         return self.constraint is not None and self.search_mode is SearchMode.BEAM

@@ -1,28 +1,32 @@
-"""Who runs next: first come, first served, as far as rows, beam slots and context pages reach.
+"""Who runs next, as far as rows, beam slots and context pages reach.
 
-A request reserves its whole beam width, the slots of its longest paths and its whole prompt when it is admitted, so
-nothing that runs can ever find the pools empty: what does not fit now waits, and what could never fit is refused when
-it is submitted.
+The order is that of `waiting`: by priority, having waited counting as such. Nobody overtakes the head of it, however
+narrow, so that a wide request is let in as soon as enough has ended. A request reserves its whole beam width, the slots
+of its longest paths and its whole prompt when it is admitted, so nothing that runs can ever find the pools empty: what
+does not fit now waits, and what could never fit is refused when it is submitted. How many may wait is for whoever
+submits to say.
 """
 
-from collections import deque
 from dataclasses import dataclass
 
 from recall_service.engine.kv_cache import ContextPages
 from recall_service.engine.prefix_cache import PrefixCache
-from recall_service.engine.request import BeamRequest
-from recall_service.errors import Overloaded, Violation
+from recall_service.engine.request import BeamRequest, Priority
+from recall_service.engine.waiting import Waiting, WaitingQueue
+from recall_service.errors import Violation
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """How much runs at once.
+    """How much runs at once, and how much may wait for that.
 
     max_rows: beams of all running requests together, so also the widest beam.
     max_steps: longest path: the most levels of any catalogue, or max_new_tokens of a free search.
     max_slots: beam slots of all running requests together; None is enough for max_rows paths of max_steps. Give fewer
         where long paths are allowed but few rows take them.
-    max_waiting: requests in the queue.
+    max_queue_rows, max_queue_tokens: beams and prompt tokens of the requests that wait. Whoever hands requests to the
+        engine keeps to them; the engine itself takes what it is given.
+    priority_ageing_seconds: having waited so much longer counts as one priority more.
     context_pages, page_len: room for prompts, in pages of page_len tokens.
     prefix_cache: keep the pages of earlier prompts, as far as room reaches, for prompts that begin as they do.
     prefix_cache_bytes: room for that beyond context_pages, in whole pages.
@@ -31,7 +35,9 @@ class EngineLimits:
     max_rows: int = 2048
     max_steps: int = 8
     max_slots: int | None = None
-    max_waiting: int = 1024
+    max_queue_rows: int = 8192
+    max_queue_tokens: int = 65_536
+    priority_ageing_seconds: float = 1.0
     context_pages: int = 512
     page_len: int = 32
     prefix_cache: bool = True
@@ -44,41 +50,29 @@ class EngineLimits:
         return self.max_rows * (self.max_steps - 1) if self.max_slots is None else self.max_slots
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
-    """A request in the queue, and when it came (seconds of time.monotonic())."""
-
-    request_id: int
-    request: BeamRequest
-    submitted: float
-
-
 class Scheduler:
-    """The queue, and the rows and beam slots that running requests have reserved."""
+    """The queue, and what running requests have reserved: rows, beam slots, prompt tokens, and work by priority."""
 
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits
-        self._waiting: deque[Waiting] = deque()
+        self._queue = WaitingQueue(limits.priority_ageing_seconds)
         self.reserved_rows = 0
         self.reserved_slots = 0
+        self.reserved_tokens = 0
+        self.reserved_work = [0] * len(Priority)
 
     @property
     def num_waiting(self) -> int:
         """Requests in the queue."""
-        return len(self._waiting)
+        return len(self._queue)
 
     def age_seconds(self, now: float) -> float:
-        """How long the head of the queue has waited at `now`, seconds of `time.monotonic()`; 0 when it is empty."""
-        try:
-            return now - self._waiting[0].submitted
-        except IndexError:  # not asked beforehand whether it is empty: another thread may empty it meanwhile
-            return 0.0
+        """How long the one that has waited longest has waited at `now`, seconds of `time.monotonic()`; 0 if nobody."""
+        return self._queue.age_seconds(now)
 
     def enqueue(self, waiting: Waiting) -> None:
-        """Put a request at the end of the queue. Raises Overloaded when it is full."""
-        if len(self._waiting) >= self._limits.max_waiting:
-            raise Overloaded(f"{len(self._waiting)} requests are waiting already", retry_after_seconds=1.0)
-        self._waiting.append(waiting)
+        """Let a request wait for its turn."""
+        self._queue.append(waiting)
 
     def violations(self, request: BeamRequest, pages: ContextPages) -> list[Violation]:
         """Every limit that keeps even an empty engine from running a request."""
@@ -107,40 +101,37 @@ class Scheduler:
 
     def admit(self, prefixes: PrefixCache) -> Waiting | None:
         """Take the head of the queue and reserve what it needs, if that much is free. Nobody overtakes it."""
-        if not self._waiting:
+        head = self._queue.head
+        if head is None:
             return None
-        request = self._waiting[0].request
+        request = head.request
         if self.reserved_rows + request.beam_width > self._limits.max_rows:
             return None
         if self.reserved_slots + request.slots_needed > self._limits.num_slots:
             return None
         if not prefixes.fits(request.prompt):
             return None
-        self.reserved_rows += request.beam_width
-        self.reserved_slots += request.slots_needed
-        return self._waiting.popleft()
+        self._reserve(request, 1)
+        return self._queue.remove(head.request_id)
 
     def release(self, request: BeamRequest) -> None:
-        """Give back the rows and slots of a request that no longer runs."""
-        self.reserved_rows -= request.beam_width
-        self.reserved_slots -= request.slots_needed
+        """Give back what a request had reserved that no longer runs."""
+        self._reserve(request, -1)
 
     def remove(self, request_id: int) -> bool:
         """Take a request out of the queue; False when it is not there."""
-        kept = [waiting for waiting in self._waiting if waiting.request_id != request_id]
-        found = len(kept) < len(self._waiting)
-        self._waiting = deque(kept)
-        return found
+        return self._queue.remove(request_id) is not None
 
     def remove_all(self) -> list[Waiting]:
         """Take out every waiting request."""
-        removed, self._waiting = list(self._waiting), deque()
-        return removed
+        return self._queue.remove_all()
 
     def remove_expired(self, now: float) -> list[Waiting]:
         """Take out every waiting request whose deadline has passed."""
-        expired = [w for w in self._waiting if w.request.deadline is not None and w.request.deadline <= now]
-        if expired:
-            gone = {waiting.request_id for waiting in expired}
-            self._waiting = deque(waiting for waiting in self._waiting if waiting.request_id not in gone)
-        return expired
+        return self._queue.remove_expired(now)
+
+    def _reserve(self, request: BeamRequest, times: int) -> None:
+        self.reserved_rows += times * request.beam_width
+        self.reserved_slots += times * request.slots_needed
+        self.reserved_tokens += times * len(request.prompt)
+        self.reserved_work[request.priority] += times * request.work

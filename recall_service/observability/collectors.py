@@ -19,6 +19,8 @@ class Load(Collector):
         load = self._read()
         for name, what in (
             ("queue_depth", "Requests waiting to be admitted."),
+            ("queue_rows", "Beams of the requests waiting to be admitted."),
+            ("queue_tokens", "Prompt tokens of the requests waiting to be admitted."),
             ("queue_age_seconds", "How long the request that has waited longest has waited."),
             ("inflight_requests", "Requests being searched."),
         ):

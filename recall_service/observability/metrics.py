@@ -37,7 +37,8 @@ OUTCOMES = ("ok", "cached", "short", "error")
 STAGES = ("validate", "cache_get", "prompt", "queue", "prefill", "decode", "select", "map", "cache_put", "serialize")
 PHASES = ("prefill", "decode")
 TIERS = ("local", "redis")
-CACHE_RESULTS = ("hit", "miss", "error", "bypass")
+CACHE_RESULTS = ("hit", "stale", "miss", "error", "bypass")
+REFRESH_RESULTS = ("done", "failed", "dropped")
 CACHE_OPERATIONS = ("get", "put")
 PREFIX_RESULTS = ("hit", "miss")
 SHORT_REASONS = ("catalog_exhausted", "beam_too_narrow")
@@ -120,6 +121,8 @@ class Metrics:
                 Children(partial(handled.labels, *method), GRPC_CODES),
             )
 
+        self._ready = gauge("recall_ready", "1 while this replica wants calls: its health says SERVING.")
+
         # Questions and their answers.
         self._request_seconds = histograms(
             "recall_request_duration_seconds",
@@ -146,6 +149,9 @@ class Metrics:
         )
 
         # The engine.
+        self._engine_unhealthy = gauge(
+            "recall_engine_unhealthy", "1 while an engine is stuck in a step, or fails every one.", "bundle"
+        )
         self._steps = counters("recall_steps_total", "Steps of the engine.", phase=PHASES)
         self._batch_requests = histograms("recall_batch_requests", "Requests in a step.", POWERS_OF_TWO, phase=PHASES)
         self._batch_rows = histograms("recall_batch_rows", "Rows in a step.", POWERS_OF_TWO, phase=PHASES)
@@ -164,6 +170,9 @@ class Metrics:
         self._coalesced = counter(
             "recall_cache_coalesced_total", "Questions answered by an equal one in flight."
         ).labels()
+        self._refreshes = counters(
+            "recall_cache_refreshes_total", "Stale answers to be computed anew.", result=REFRESH_RESULTS
+        )
         self._breaker_open = gauge("recall_cache_breaker_open", "1 while Redis is not asked.")
 
         # The request log.
@@ -239,6 +248,10 @@ class Metrics:
         """A question was answered by an equal one in flight."""
         self._coalesced.inc()
 
+    def cache_refresh(self, result: str) -> None:
+        """A stale answer was computed anew, or was not."""
+        self._refreshes[result].inc()
+
     def cache_breaker(self, *, is_open: bool) -> None:
         """The breaker in front of Redis opened or closed."""
         self._breaker_open.set(is_open)
@@ -248,6 +261,10 @@ class Metrics:
         self._steps[phase].inc()
         self._batch_requests[phase].observe(requests)
         self._batch_rows[phase].observe(rows)
+
+    def engine_health(self, bundle: str, *, healthy: bool) -> None:
+        """An engine is found fit to search, or not."""
+        self._engine_unhealthy.labels(bundle).set(not healthy)
 
     def prefix_tokens(self, *, hit: int, miss: int) -> None:
         """A prompt was searched."""
@@ -273,6 +290,10 @@ class Metrics:
         rpc.seconds.observe(seconds, self._exemplar())
         if code_name == "OK":  # a call that fails sends a status and no message
             rpc.sent.inc()
+
+    def ready(self, *, is_ready: bool) -> None:
+        """The server's health says SERVING from now on, or NOT_SERVING."""
+        self._ready.set(is_ready)
 
     def request_log_records(self, result: str, count: int) -> None:
         """So many recalls were written to the request log, sampled_out of it, or dropped."""
@@ -305,8 +326,8 @@ class Metrics:
     def watch_load(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Call `read` at every scrape, from the scraper's thread, for how busy the engine is.
 
-        It returns queue_depth, queue_age_seconds, inflight_requests, beam_rows_used and _free, context_pages_used,
-        _cached and _free.
+        It returns queue_depth, queue_rows, queue_tokens, queue_age_seconds, inflight_requests, beam_rows_used and
+        _free, context_pages_used, _cached and _free.
         """
         self._registry.register(Load(read))
 

@@ -10,7 +10,7 @@ from recall_service.errors import RecallError, SetupError
 from recall_service.replay.answers import from_response
 from recall_service.replay.asked import Asked
 from recall_service.replay.target import Reply
-from recall_service.rpc.convert import to_query, to_response
+from recall_service.rpc.convert import encode_response, to_query
 from recall_service.rpc.status import code_of, reason_of
 from recall_service.rpc.validation import check_recall, find_bundle
 from recall_service.serving.hooks import NullObserver
@@ -20,6 +20,7 @@ from recall_service.serving.query import CacheMode, RecallAnswer
 from recall_service.serving.registry import Registry, open_registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
+from recall_service.stubs.recall.v1.recall_pb2 import RecallResponse
 
 
 class BundleTarget:
@@ -58,7 +59,8 @@ class BundleTarget:
             answer = await self._answer(asked, timeout_seconds)
         except RecallError as error:
             return Reply(code_of(error).name, reason_of(error))
-        return Reply("OK", answer=from_response(to_response(answer, request_id="", attribution_token="")))
+        wire = encode_response(answer, request_id="", attribution_token="", total_seconds=0.0)
+        return Reply("OK", answer=from_response(RecallResponse.FromString(wire)))
 
     async def close(self) -> None:
         """Stop the engines."""

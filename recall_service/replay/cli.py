@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from recall_service.access_flags import TlsCa, TlsCertificate, TlsKey, TokenFile, read_access
 from recall_service.errors import SettingsError
 from recall_service.terminal import one_line_errors
 
@@ -51,6 +52,10 @@ def replay(
     gate: Annotated[Path | None, typer.Option(help="TOML file of thresholds.")] = None,
     require: _Require = None,
     spread: Annotated[int | None, typer.Option(min=1, help="So many Ray actors, files side by side.")] = None,
+    tls_ca: TlsCa = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    token_file: TokenFile = None,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Leave out what cannot be read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Directory for outcomes, summary.json, report.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
@@ -66,7 +71,8 @@ def replay(
     from recall_service.replay.sources import open_source
 
     with one_line_errors():
-        targets = options.targets(target, bundle, against)
+        access = read_access(tls_ca, tls_certificate, tls_key, token_file)
+        targets = options.targets(target, bundle, against, access)
         timing = options.Timing(rate=rate, poisson=poisson, speed=speed, fast=fast, seed=seed)
         thresholds = (*(read_gate(gate) if gate else ()), *map(parse_threshold, require or ()))
         rates = parse_rates(sweep) if sweep is not None else ()

@@ -3,13 +3,14 @@
 Answers are decoded here, not by gRPC, which would hand out None for one that cannot be.
 """
 
-import json
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from recall_service.client import RecallClientError
+from recall_service.client.channel import Access, open_aio_channel
+from recall_service.client.policy import BALANCING, channel_options
 from recall_service.errors import ReplayError
 from recall_service.replay.answers import from_response
 from recall_service.replay.asked import Asked
@@ -20,17 +21,18 @@ _SERVICE = "/recall.v1.RecallService"
 _REMEDY = "give a server that this version of recall-service can ask"
 _OPEN_SECONDS = 10.0
 _OPTIONS = (
+    *channel_options(BALANCING),
     ("grpc.use_local_subchannel_pool", 1),  # or all channels would share one connection
     ("grpc.enable_retries", 0),
-    ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
 )
 
 
 class GrpcTarget:
     """The server at `address`, host:port or any gRPC target. Questions take turns over `num_channels` connections."""
 
-    def __init__(self, address: str, num_channels: int = 4) -> None:
+    def __init__(self, address: str, access: Access | None = None, *, num_channels: int = 4) -> None:
         self._address = address
+        self._access = access or Access()
         self._num_channels = num_channels
         self._channels: list[grpc.aio.Channel] = []
         self._methods: list[Any] = []  # Recall on each channel
@@ -38,9 +40,11 @@ class GrpcTarget:
 
     async def open(self) -> str:
         """Connect and ask what is served. Raises ReplayError when that is not this contract's recall service."""
-        has_scheme = "://" in self._address or self._address.startswith("unix:")
-        name = self._address if has_scheme else f"dns:///{self._address}"
-        self._channels = [grpc.aio.insecure_channel(name, options=_OPTIONS) for _ in range(self._num_channels)]
+        try:
+            for _ in range(self._num_channels):
+                self._channels.append(open_aio_channel(self._address, self._access, _OPTIONS))
+        except ValueError as error:
+            raise ReplayError(f"{self._address}: {error}") from None
         serialize = recall_pb2.RecallRequest.SerializeToString
         self._methods = [channel.unary_unary(f"{_SERVICE}/Recall", serialize) for channel in self._channels]
         try:
@@ -56,9 +60,9 @@ class GrpcTarget:
         self._num_asked += 1
         method = self._methods[self._num_asked % self._num_channels]
         try:
-            answer = await method(asked.request, timeout=timeout_seconds)
+            answer = await method(asked.request, timeout=timeout_seconds, metadata=self._access.metadata())
         except grpc.RpcError as error:
-            return Reply(error.code().name, RecallClientError(error).reason)
+            return Reply(error.code().name, RecallClientError.of_call(error).reason)
         try:
             return Reply("OK", answer=from_response(recall_pb2.RecallResponse.FromString(answer)))
         except DecodeError:
@@ -67,7 +71,8 @@ class GrpcTarget:
     async def _serving_info(self) -> recall_pb2.GetServingInfoResponse:
         ask: Any = self._channels[0].unary_unary(f"{_SERVICE}/GetServingInfo")
         try:
-            info = recall_pb2.GetServingInfoResponse.FromString(await ask(b"", timeout=_OPEN_SECONDS))
+            answer = await ask(b"", timeout=_OPEN_SECONDS, metadata=self._access.metadata())
+            info = recall_pb2.GetServingInfoResponse.FromString(answer)
         except grpc.RpcError as error:
             raise ReplayError(f"{self._address}: {_why_unfit(error)}") from None
         except DecodeError:
@@ -84,7 +89,7 @@ class GrpcTarget:
 
 def _why_unfit(error: grpc.RpcError) -> str:
     code, details = error.code(), error.details()
-    if RecallClientError(error).reason:
+    if RecallClientError.of_call(error).reason:
         return f"refuses to say what it serves: {details}"
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"speaks gRPC, but not recall.v1: another version of the API, or another service; {_REMEDY}"

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from recall_service.client.channel import Access
 from recall_service.errors import SettingsError
 from recall_service.replay.grpc_target import GrpcTarget
 from recall_service.replay.plan import Plan, recorded_timing
@@ -17,18 +18,19 @@ LOGGED = "logged"
 MakeTarget = Callable[[], Target]
 
 
-def targets(address: str | None, bundle: Path | None, against: str | None) -> Mapping[str, MakeTarget]:
+def targets(address: str | None, bundle: Path | None, against: str | None, access: Access) -> Mapping[str, MakeTarget]:
     """Who is asked, as `target`, and whom that is compared with, as `against`, unless it is the log or nobody.
 
-    Raises SettingsError unless just one of address and bundle is given, and for words that name no target.
+    access: how servers are asked. Raises SettingsError unless just one of address and bundle is given, and for words
+    that name no target.
     """
     if (address is None) == (bundle is None):
         raise SettingsError("--target or --bundle: give one of them, to say who is to be asked")
-    asked: dict[str, MakeTarget] = {"target": partial(_bundle, bundle) if bundle is not None else _server(str(address))}
+    asked = {"target": partial(_bundle, bundle) if bundle is not None else _server(str(address), access)}
     if against is None or against == LOGGED:
         return asked
     is_directory = Path(against).is_dir()
-    return asked | {"against": partial(_bundle, Path(against)) if is_directory else _server(against)}
+    return asked | {"against": partial(_bundle, Path(against)) if is_directory else _server(against, access)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +103,10 @@ def new_directory() -> Path:
     return Path(f"replay-{datetime.now():%Y%m%d-%H%M%S}")
 
 
-def _server(address: str) -> MakeTarget:
+def _server(address: str, access: Access) -> MakeTarget:
     if not re.fullmatch(r"[^/:\s]+:\d+|\[[^/\s]+\]:\d+|unix:.+|[a-z]+://.+", address):
         raise SettingsError(f"{address!r} is no address and no directory; give host:port, as in 127.0.0.1:50051")
-    return partial(GrpcTarget, address)
+    return partial(GrpcTarget, address, access)
 
 
 def _bundle(directory: Path) -> Target:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recall_service.terminal import one_line_errors
+from recall_service.terminal import one_line_errors, printable
 
 if TYPE_CHECKING:  # whoever only asks for help does not wait for these
     from recall_service.request_log.reader import Frame, LogDamage
@@ -112,12 +112,7 @@ def _text_line(record: "LoggedRecall") -> str:
         request.request_id,
         f"{asked}, {outcome}",
     )
-    return "  ".join(map(_printable, words))
-
-
-def _printable(text: str) -> str:
-    """Scenes and ids are the callers', who may have put anything into them; a record is one line."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return "  ".join(map(printable, words))
 
 
 def _json_line(record: "LoggedRecall") -> str:

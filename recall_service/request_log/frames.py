@@ -29,8 +29,13 @@ _CRC = struct.Struct("<I")
 FILE_HEADER_BYTES = _FILE_START.size + _CRC.size
 FRAME_HEADER_BYTES = FRAME_START.size + _CRC.size
 
-# A writer ends a block long before; a header that says more was not made by one.
-MAX_BLOCK_BYTES = 64 * 1024**2
+# A writer ends a block long before; a header that says more was not made by one. Both bounds are needed: a record of
+# two bytes takes hundreds once it is read, and so much of a frame as these let through takes 200 MiB at most.
+MAX_BLOCK_BYTES = 16 * 1024**2
+MAX_BLOCK_RECORDS = 16_384
+MAX_RECORD_BYTES = MAX_BLOCK_BYTES // 2  # with what is before it in its block
+
+_RECORD_TAG = b"\x0a"  # field 1 of LoggedRecalls, of known length
 
 # At a fifth of zlib's cost, and smaller; more effort buys little.
 _CODEC = pa.Codec("zstd", compression_level=1)
@@ -79,6 +84,8 @@ def frame_header(header: bytes) -> FrameHeader:
     frame = FrameHeader(*FRAME_START.unpack_from(header)[1:])
     if max(frame.block_len, frame.raw_len) > MAX_BLOCK_BYTES:
         raise Damaged(f"a frame claims {max(frame.block_len, frame.raw_len):,} bytes, beyond {MAX_BLOCK_BYTES:,}")
+    if frame.num_records > MAX_BLOCK_RECORDS:
+        raise Damaged(f"a frame claims {frame.num_records:,} records, beyond {MAX_BLOCK_RECORDS:,}")
     return frame
 
 
@@ -90,12 +97,30 @@ def decode_block(frame: FrameHeader, block: bytes) -> Sequence[LoggedRecall]:
         raise Damaged("a frame's checksum does not fit its contents")
     try:
         raw = _CODEC.decompress(block, frame.raw_len, asbytes=True)
-        records = LoggedRecalls.FromString(raw).records
+        if not _holds(raw, frame.num_records):
+            raise Damaged(f"a frame does not hold the {frame.num_records:,} records that its header says")
+        return LoggedRecalls.FromString(raw).records
     except (pa.ArrowException, OSError, DecodeError) as error:
         raise Damaged(f"a frame does not hold what its header says: {error}") from None
-    if len(records) != frame.num_records:
-        raise Damaged(f"a frame holds {len(records)} records, where its header says {frame.num_records}")
-    return records
+
+
+def _holds(raw: bytes, num_records: int) -> bool:
+    """Whether `raw` is so many records one after another, found out without making one."""
+    position = 0
+    for _ in range(num_records):
+        if raw[position : position + 1] != _RECORD_TAG:
+            return False
+        length, shift = 0, 0
+        while True:  # seven bits a byte, the lowest first; the last has its top bit clear
+            position += 1
+            if position >= len(raw) or shift > 28:
+                return False
+            length |= (raw[position] & 0x7F) << shift
+            shift += 7
+            if raw[position] < 0x80:
+                break
+        position += 1 + length
+    return position == len(raw)
 
 
 def with_crc(start: bytes) -> bytes:

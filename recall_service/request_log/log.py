@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from recall_service.request_log.files import RotatingFiles
+from recall_service.request_log.frames import MAX_RECORD_BYTES
 from recall_service.request_log.record_queue import RecordQueue
 from recall_service.request_log.sampling import is_sampled
 from recall_service.request_log.writer import LogWriter
@@ -35,7 +36,7 @@ class RequestLog:
         self._writer = LogWriter(self._queue, files, count)
 
     def recall_ended(self, request_id: str, fill: Callable[[LoggedRecall], None]) -> None:
-        """Queue a recall, if it is among the sampled and there is room. From one thread only.
+        """Queue a recall, if it is among the sampled, there is room, and readers would take it. From one thread only.
 
         It is serialised here and now: that costs a few microseconds, and more would be lost by keeping its objects
         alive for another thread, which would take the interpreter from the calls meanwhile.
@@ -47,7 +48,8 @@ class RequestLog:
         record = alone.records.add()
         fill(record)
         record.request.user_id = self._rule(record.request.user_id)
-        if not self._queue.put(alone.SerializeToString()):
+        serialised = alone.SerializeToString()
+        if len(serialised) > MAX_RECORD_BYTES or not self._queue.put(serialised):
             self._count("dropped", 1)
 
     def close(self) -> None:

@@ -26,6 +26,11 @@ class Admission:
         """Refuse calls from now on, for good; those inside are not touched."""
         self._refusal = _DRAINING
 
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are let in now."""
+        return self._refusal is None
+
     def enter(self) -> None:
         """Take a call in; it must leave again. Raises NotReady when the door is shut."""
         if self._refusal is not None:

@@ -62,9 +62,9 @@ def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> Recal
     )
 
 
-def to_response(answer: RecallAnswer, *, request_id: str, attribution_token: str) -> recall_pb2.RecallResponse:
-    """An answer as the message that is sent."""
-    response = recall_pb2.RecallResponse(
+def encode_response(answer: RecallAnswer, *, request_id: str, attribution_token: str, total_seconds: float) -> bytes:
+    """An answer as the serialised RecallResponse that is sent. total_seconds: since the question came."""
+    of_this_call = recall_pb2.RecallResponse(
         request_id=request_id,
         completeness=_completeness(answer.short_reason),
         proven_count=answer.proven_count,
@@ -79,12 +79,11 @@ def to_response(answer: RecallAnswer, *, request_id: str, attribution_token: str
         rows_forwarded=answer.rows_forwarded,
         rows_skipped=answer.rows_skipped,
     )
-    _fill_timings(answer.timings, response.timings)
-    _add_items(response, answer)
-    return response
+    _fill_timings(answer.timings, total_seconds, of_this_call.timings)
+    return of_this_call.SerializeToString() + answer.items_wire
 
 
-def fill_logged_answer(answer: RecallAnswer, message: request_log_pb2.LoggedAnswer) -> None:
+def fill_logged_answer(answer: RecallAnswer, total_seconds: float, message: request_log_pb2.LoggedAnswer) -> None:
     """Put the facts of an answer that the request log keeps into `message`, in place: a copy would cost as much."""
     message.item_ids.extend(answer.item_ids)
     message.scores.extend(answer.scores.tolist())
@@ -97,20 +96,7 @@ def fill_logged_answer(answer: RecallAnswer, message: request_log_pb2.LoggedAnsw
     message.score_space = _SCORE_SPACE[answer.score_space]
     message.beam_width = answer.beam_width
     message.unknown_history_items = answer.unknown_history_items
-    _fill_timings(answer.timings, message.timings)
-
-
-def _add_items(response: recall_pb2.RecallResponse, answer: RecallAnswer) -> None:
-    """Arrays become lists once, as a whole: an element taken from an array costs more than the item it goes into."""
-    add = response.items.add
-    scores, sids = answer.scores.tolist(), answer.sids.tolist()
-    if answer.step_log_probs is None or answer.step_ranks is None:
-        for item_id, score, sid in zip(answer.item_ids, scores, sids, strict=True):
-            add(item_id=item_id, score=score, sid=sid)
-        return
-    steps = zip(answer.step_log_probs.tolist(), answer.step_ranks.tolist(), strict=True)
-    for item_id, score, sid, (log_probs, ranks) in zip(answer.item_ids, scores, sids, steps, strict=True):
-        add(item_id=item_id, score=score, sid=sid, step_log_probs=log_probs, step_ranks=ranks)
+    _fill_timings(answer.timings, total_seconds, message.timings)
 
 
 def _completeness(short_reason: ShortReason | None) -> recall_pb2.Completeness:
@@ -119,11 +105,11 @@ def _completeness(short_reason: ShortReason | None) -> recall_pb2.Completeness:
     return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_SHORT, short_reason=_SHORT_REASON[short_reason])
 
 
-def _fill_timings(timings: Timings, message: recall_pb2.Timings) -> None:
+def _fill_timings(timings: Timings, total_seconds: float, message: recall_pb2.Timings) -> None:
     message.queue_us = round(timings.queue_seconds * 1e6)
     message.prefill_us = round(timings.prefill_seconds * 1e6)
     message.decode_us = round(timings.decode_seconds * 1e6)
-    message.total_us = round(timings.total_seconds * 1e6)
+    message.total_us = round(total_seconds * 1e6)
 
 
 def to_bundle_message(bundle: BundleInfo) -> recall_pb2.BundleInfo:

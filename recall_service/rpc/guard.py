@@ -1,22 +1,22 @@
-"""What surrounds every call to RecallService: admission, its end in exactly one status, and who hears of both.
+"""What surrounds every call: who calls, admission, its end in exactly one status, and who hears of it.
 
 Knows nothing of what the call does.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from grpc_status import rpc_status
 
-from recall_service.errors import DeadlineExpired, NotReady, RequestCancelled
+from recall_service.errors import DeadlineExpired, NotReady, PermissionDenied, RequestCancelled, Unauthenticated
 from recall_service.rpc.admission import Admission
+from recall_service.rpc.authentication import Authentication, Right
 from recall_service.rpc.call import Call
 from recall_service.rpc.observer import CallLog, CallTracer, RpcObserver
-from recall_service.rpc.status import STATUS_CODES, code_of, reason_of, status_of
+from recall_service.rpc.request_id import choose_request_id, metadata_request_id
+from recall_service.rpc.status import STATUS_CODES, code_of, reason_of, status_of, trailers_of
 from recall_service.serving.hooks import Observer
 
 
@@ -38,56 +38,64 @@ def end_by_caller(context: grpc.aio.ServicerContext[Any, Any]) -> tuple[grpc.Sta
 
 
 class CallGuard:
-    """Wraps the body of a handler; whatever is raised inside becomes the call's status."""
+    """Runs the body of a handler; whatever it raises becomes the call's status."""
 
     def __init__(
         self,
+        authentication: Authentication,
+        right: Right,
         admission: Admission,
         observer: Observer,
         rpc_observer: RpcObserver,
         call_log: CallLog,
         tracer: CallTracer,
     ) -> None:
+        self._authentication, self._right = authentication, right
         self._admission = admission
         self._observer = observer
         self._rpc_observer = rpc_observer
         self._call_log = call_log
         self._tracer = tracer
 
-    @asynccontextmanager
     async def call(
         self,
         method: str,
         context: grpc.aio.ServicerContext[Any, Any],
-        request_id: str,
-        ended: Callable[[grpc.StatusCode, str], None] | None = None,
-    ) -> AsyncIterator[Call]:
-        """Run the body as one call of `method`; a call that is not admitted never reaches it.
-
-        ended: told the code and the reason of the end, whichever it is; the reason is empty when the code is OK.
-        """
+        body: Callable[[Call], Awaitable[bytes]],
+    ) -> bytes:
+        """The answer of `body`, run as one call of `method`; it never runs for a call that is not let in."""
         started = time.perf_counter()
-        call = Call(request_id)
-        trace = self._tracer.start(method, context.invocation_metadata() or ())
+        metadata = context.invocation_metadata() or ()
+        call = Call(choose_request_id(metadata_request_id(metadata)))
+        trace = self._tracer.start(method, metadata)
         self._rpc_observer.rpc_started(method)
-        code, failure = grpc.StatusCode.OK, None
+        code = grpc.StatusCode.OK
         try:
+            call.client = self._name_of_caller(context)
             self._admit(context)
-            yield call
+            return await body(call)
         except (Exception, asyncio.CancelledError) as error:
             if caller_left(error):
                 code, call.reason = end_by_caller(context)
                 raise
-            code, failure, call.reason = code_of(error), status_of(error, request_id), reason_of(error)
+            code, call.reason = code_of(error), reason_of(error)
+            status = status_of(error, call.request_id)
+            trailers = trailers_of(error, status, context.time_remaining())
         finally:
             seconds = time.perf_counter() - started
             self._rpc_observer.rpc_handled(method, code.name, seconds)
             self._call_log.ended(method, code.name, seconds, call.facts)
             self._tracer.end(trace, code.name, call.facts)
-            if ended is not None:
-                ended(code, call.reason)
-        if failure is not None:
-            await context.abort_with_status(rpc_status.to_status(failure))
+            if call.on_end is not None:
+                call.on_end(code, call.reason)
+        return await context.abort(code, status.message, trailers)  # raises
+
+    def _name_of_caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
+        try:
+            return self._authentication.admit(context, self._right).name
+        except (Unauthenticated, PermissionDenied) as error:
+            self._observer.rejected(error.reason.lower())
+            raise
 
     def _admit(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:

@@ -13,13 +13,19 @@ Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class RpcObserver(Protocol):
-    """Counts every call to RecallService, in the words of gRPC: what the `grpc_server_*` metrics need."""
+    """Counts every call to RecallService, in the words of gRPC: what the `grpc_server_*` metrics need.
+
+    And knows whether the server wants such calls: what balancers learn from its health.
+    """
 
     def rpc_started(self, method: str) -> None:
         """A call arrived."""
 
     def rpc_handled(self, method: str, code_name: str, seconds: float) -> None:
         """A call ended with a status."""
+
+    def ready(self, *, is_ready: bool) -> None:
+        """From now on the server's health says SERVING, or NOT_SERVING."""
 
 
 class CallLog(Protocol):
@@ -49,6 +55,9 @@ class NullRpcObserver:
         """Do nothing."""
 
     def rpc_handled(self, method: str, code_name: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def ready(self, *, is_ready: bool) -> None:
         """Do nothing."""
 
 

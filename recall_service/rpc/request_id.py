@@ -1,9 +1,7 @@
 """Which id a call goes by."""
 
 import secrets
-from typing import Any
-
-import grpc
+from collections.abc import Iterable
 
 METADATA_KEY = "x-request-id"
 MAX_REQUEST_ID_BYTES = 128
@@ -15,13 +13,15 @@ def choose_request_id(*candidates: str) -> str:
     Over-long candidates are passed over, so that an id is always fit to be sent back: validation refuses one in the
     request's field, and one in the metadata was likely added by a proxy and is no fault of the caller.
     """
-    fit = (candidate for candidate in candidates if 0 < len(candidate.encode()) <= MAX_REQUEST_ID_BYTES)
-    return next(fit, "") or secrets.token_hex(16)
+    for candidate in candidates:
+        if 0 < len(candidate.encode()) <= MAX_REQUEST_ID_BYTES:
+            return candidate
+    return secrets.token_hex(16)
 
 
-def metadata_request_id(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def metadata_request_id(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     """What the caller's metadata says under `x-request-id`; empty when it says nothing."""
-    for key, value in context.invocation_metadata() or ():
+    for key, value in metadata:
         if key == METADATA_KEY:
             return str(value)
     return ""

@@ -5,11 +5,13 @@ what happened goes to the log.
 """
 
 import logging
+import math
 from datetime import timedelta
 
 import grpc
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
 
 from recall_service.errors import (
     DeadlineExpired,
@@ -45,6 +47,9 @@ STATUS_CODES: dict[type[RecallError], grpc.StatusCode] = {
 # protocol error in place of ours. Base64 and percent-encoding are paid for in these bounds.
 _MAX_MESSAGE_BYTES = 512
 _MAX_VIOLATION_BYTES = 2_048
+
+# gRPC's own clients wait so long before they try again, where their retry policy lets them.
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +95,29 @@ def status_of(error: BaseException, request_id: str) -> Status:
         status.details.add().Pack(retry)
     status.details.add().Pack(info)
     return status
+
+
+def trailers_of(
+    error: BaseException, status: Status, time_remaining: float | None
+) -> tuple[tuple[str, str | bytes], ...]:
+    """What travels behind a failed call: `status` whole, and for Overloaded when gRPC itself may try again.
+
+    time_remaining: seconds to the deadline of the call; None when it has none.
+    """
+    trailers: tuple[tuple[str, str | bytes], ...] = rpc_status.to_status(status).trailing_metadata
+    if isinstance(error, Overloaded):
+        trailers += ((PUSHBACK_KEY, str(_pushback_milliseconds(error.retry_after_seconds, time_remaining))),)
+    return trailers
+
+
+def _pushback_milliseconds(seconds: float, time_remaining: float | None) -> int:
+    """Clients do not compare it with their deadline, and would wait for that in vain: -1 ends their call now.
+
+    Never 0, which leaves clients built on gRPC's C core waiting for a try that does not come.
+    """
+    if time_remaining is not None and seconds >= time_remaining:
+        return -1
+    return max(1, math.ceil(seconds * 1e3))
 
 
 def _bad_request(violations: list[Violation]) -> BadRequest:

@@ -5,6 +5,9 @@ range and unknown items are the pipeline's to judge.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
 
 from recall_service.errors import InvalidRequest, NotReady, UnknownVersion, Violation
 from recall_service.rpc.request_id import MAX_REQUEST_ID_BYTES
@@ -15,6 +18,25 @@ MAX_USER_ID_BYTES = 256
 MAX_SCENE_BYTES = 64
 MAX_HISTORY_ITEMS = 10_000
 MAX_ITEM_ID_BYTES = 256
+
+_MAX_BYTES_OF_CHARACTER = 4  # in UTF-8
+_ENUMS = {
+    "cache_mode": recall_pb2.CacheMode,
+    "search_mode": recall_pb2.SearchMode,
+    "priority": recall_pb2.Priority,
+}
+_KNOWN_VALUES = {field: frozenset(kind.values()) for field, kind in _ENUMS.items()}
+
+Request = TypeVar("Request", bound=Message)
+
+
+def read_message(kind: type[Request], wire: bytes) -> Request:
+    """The message of that kind in `wire`. Raises InvalidRequest when there is none."""
+    try:
+        return kind.FromString(wire)
+    except DecodeError:
+        name = kind.DESCRIPTOR.full_name
+        raise InvalidRequest([Violation("request", f"{len(wire):,} bytes that are no {name}; send one")]) from None
 
 
 def find_bundle(bundles: Sequence[BundleInfo], name: str) -> BundleInfo:
@@ -59,14 +81,10 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         yield from _prompt_violations(len(request.prompt.token_ids), bundle)
     yield from _above_limit("num_items", request.num_items, bundle.max_num_items, bundle.name)
     yield from _above_limit("beam_width", request.beam_width, bundle.max_beam_width, bundle.name)
-    enums = (
-        ("cache_mode", recall_pb2.CacheMode),
-        ("search_mode", recall_pb2.SearchMode),
-        ("priority", recall_pb2.Priority),
-    )
-    for field, kind in enums:
+    for field, known_values in _KNOWN_VALUES.items():
         value = getattr(request, field)
-        if value not in kind.values():
+        if value not in known_values:
+            kind = _ENUMS[field]
             known = ", ".join(kind.keys())
             yield Violation(field, f"{value} is not a {kind.DESCRIPTOR.name}; give one of {known}")
 
@@ -77,12 +95,18 @@ def _history_violations(item_ids: Sequence[str]) -> Iterator[Violation]:
     elif len(item_ids) > MAX_HISTORY_ITEMS:
         # The entries are not looked at: a message may hold millions.
         yield Violation("history.item_ids", f"{len(item_ids):,} entries; give at most {MAX_HISTORY_ITEMS:,}")
-    else:
+    elif not _all_fit(item_ids):
         for position, item_id in enumerate(item_ids):
             if not item_id:
                 yield Violation(f"history.item_ids[{position}]", "empty; leave the entry out")
             else:
                 yield from _too_long(f"history.item_ids[{position}]", item_id, MAX_ITEM_ID_BYTES)
+
+
+def _all_fit(item_ids: Sequence[str]) -> bool:
+    """Whether plainly no id is empty or too long: told in bulk, for nearly every history is sound."""
+    lengths = list(map(len, item_ids))
+    return min(lengths) > 0 and max(lengths) * _MAX_BYTES_OF_CHARACTER <= MAX_ITEM_ID_BYTES
 
 
 def _prompt_violations(num_tokens: int, bundle: BundleInfo) -> Iterator[Violation]:
@@ -94,7 +118,7 @@ def _prompt_violations(num_tokens: int, bundle: BundleInfo) -> Iterator[Violatio
 
 
 def _too_long(field: str, value: str, max_bytes: int) -> Iterator[Violation]:
-    if (num_bytes := len(value.encode())) > max_bytes:
+    if len(value) * _MAX_BYTES_OF_CHARACTER > max_bytes and (num_bytes := len(value.encode())) > max_bytes:
         yield Violation(field, f"{num_bytes:,} bytes; give at most {max_bytes}")
 
 

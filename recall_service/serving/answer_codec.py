@@ -4,12 +4,15 @@ Knows no Redis. A value carries its format, the key it belongs under and a check
 not prove who wrote the value. What belongs to one call (who served it, timings, rows run and skipped) is not stored.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from recall_service.engine.request import ScoreSpace
+from recall_service.serving.items_wire import encode_items
 from recall_service.serving.query import RecallAnswer, ServedFrom, Timings
 from recall_service.stubs.recall.v1 import cache_pb2
 
@@ -17,7 +20,14 @@ from recall_service.stubs.recall.v1 import cache_pb2
 FORMAT_VERSION = 1
 
 
-def encode(answer: RecallAnswer, key: bytes) -> bytes:
+class StoredAnswer(NamedTuple):
+    """What a value holds. fresh_until_unix_ms: by its writer's clock; 0: as long as it is kept."""
+
+    answer: RecallAnswer
+    fresh_until_unix_ms: int
+
+
+def encode(answer: RecallAnswer, key: bytes, fresh_until_unix_ms: int = 0) -> bytes:
     """The value to store under `key`. Raises ValueError for a short answer: only complete ones are ever stored."""
     if answer.short_reason is not None:
         raise ValueError(f"answer: short ({answer.short_reason.value}); only complete answers are cached")
@@ -37,11 +47,15 @@ def encode(answer: RecallAnswer, key: bytes) -> bytes:
         unknown_history_items=answer.unknown_history_items,
     ).SerializeToString()
     return cache_pb2.CachedAnswer(
-        format_version=FORMAT_VERSION, key_digest=key, payload_checksum=xxh3_64_intdigest(payload), payload=payload
+        format_version=FORMAT_VERSION,
+        key_digest=key,
+        payload_checksum=xxh3_64_intdigest(payload),
+        payload=payload,
+        fresh_until_unix_ms=fresh_until_unix_ms,
     ).SerializeToString()
 
 
-def decode(value: bytes, key: bytes) -> RecallAnswer | None:
+def decode(value: bytes, key: bytes) -> StoredAnswer | None:
     """The answer stored in `value`, served from the shared cache; None unless it is whole and belongs to `key`.
 
     Its arrays are read-only views of the value.
@@ -52,7 +66,8 @@ def decode(value: bytes, key: bytes) -> RecallAnswer | None:
             return None
         if envelope.payload_checksum != xxh3_64_intdigest(envelope.payload):
             return None
-        return _answer(cache_pb2.CachedPayload.FromString(envelope.payload))
+        answer = _answer(cache_pb2.CachedPayload.FromString(envelope.payload))
+        return StoredAnswer(answer, envelope.fresh_until_unix_ms)
     except (DecodeError, ValueError, KeyError):
         return None
 
@@ -71,12 +86,14 @@ def _answer(payload: cache_pb2.CachedPayload) -> RecallAnswer:
     _require(sids.size > 0, "no item or no level")
     _require(bool(np.isfinite(scores).all()), "a score is not finite")
     _require(payload.proven_count <= num_items, "more items proven than there are")
+    item_ids = tuple(payload.item_ids)
     return RecallAnswer(
-        item_ids=tuple(payload.item_ids),
+        item_ids=item_ids,
         scores=scores,
         sids=sids,
         step_log_probs=step_log_probs,
         step_ranks=step_ranks,
+        items_wire=encode_items(item_ids, scores, sids, step_log_probs, step_ranks),
         short_reason=None,
         proven_count=payload.proven_count,
         served_from=ServedFrom.SHARED_CACHE,

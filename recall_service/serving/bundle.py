@@ -1,5 +1,6 @@
 """A bundle: model, SID tokens, prompt and catalogue, loaded and checked against each other before anyone is served."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def load_bundle(directory: Path, device: str = "cpu") -> Bundle:
     """
     file = read_bundle_file(directory)
     model_path = directory / file.model.path
-    if not model_path.is_dir():
+    if not os.path.isdir(model_path):  # Path.is_dir raises for a name that is too long
         raise BundleError(f"{directory / BUNDLE_FILE}: model.path {file.model.path!r} is no directory; correct it")
     model = load_decoder(model_path, file.model.dtype, device)
     catalog = _load_catalog(directory, file.catalog)
@@ -84,11 +85,11 @@ def load_bundle(directory: Path, device: str = "cpu") -> Bundle:
 
 def _load_catalog(directory: Path, section: CatalogSection) -> Catalog:
     path = directory / section.path
-    if path.is_dir():
+    if os.path.isdir(path):
         if section.codebook_sizes is not None:
             raise BundleError(f"{directory / BUNDLE_FILE}: catalog.codebook_sizes is for a source file; remove it")
         return open_catalog(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise BundleError(
             f"{directory / BUNDLE_FILE}: catalog.path {section.path!r} does not exist; build it with "
             "item-catalog build, or name a source file"

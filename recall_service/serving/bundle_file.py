@@ -122,7 +122,7 @@ def read_bundle_file(directory: Path) -> BundleFile:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BundleError(f"{path}: no such file; a bundle is a directory that holds one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is TOML, and no int of Python's
         raise BundleError(f"{path}: not readable as TOML ({error}); correct it") from None
     try:
         return BundleFile.model_validate(raw)

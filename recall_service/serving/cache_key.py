@@ -5,8 +5,7 @@ Knows no cache and no wire format. Who asks, from which scene, under which reque
 
 from collections.abc import Sequence
 from hashlib import blake2b
-
-import numpy as np
+from struct import pack
 
 from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.serving.answer_codec import FORMAT_VERSION
@@ -45,11 +44,10 @@ def cache_key(
 
 
 def _strings(values: Sequence[str]) -> bytes:
-    """Type, number of values, their lengths, their bytes: no two different sequences read the same."""
-    encoded = [value.encode() for value in values]
-    return b"s" + _integers([len(value) for value in encoded]) + b"".join(encoded)
+    """Type, number of values, their lengths in characters, their text: no two different sequences read the same."""
+    return b"s" + _integers(list(map(len, values))) + "".join(values).encode()
 
 
 def _integers(values: Sequence[int]) -> bytes:
     """Type, number of values, the values."""
-    return b"i" + len(values).to_bytes(8, "little") + np.asarray(values, "<i8").tobytes()
+    return b"i" + pack(f"<{len(values) + 1}q", len(values), *values)

@@ -5,15 +5,27 @@ import concurrent.futures
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from recall_service.engine.engine import BeamEngine, Completion
 from recall_service.engine.request import BeamRequest, BeamResult
-from recall_service.errors import EngineFailure, NotReady, RecallError
+from recall_service.errors import (
+    DeadlineExpired,
+    EngineFailure,
+    ModelOutputError,
+    NotReady,
+    RecallError,
+    RequestCancelled,
+)
+from recall_service.serving.admission_gate import AdmissionGate, Place
+from recall_service.serving.hooks import NullObserver, Observer
 
 logger = logging.getLogger(__name__)
+
+_STOP_SECONDS = 5.0  # that stopping waits for a step under way
 
 
 @dataclass(slots=True, eq=False)
@@ -21,39 +33,64 @@ class Ticket:
     """One search under way. `request_id` is the engine's name for it, once the engine has it."""
 
     request: BeamRequest
+    place: Place
     future: "asyncio.Future[BeamResult]"
     loop: asyncio.AbstractEventLoop
     request_id: int | None = None
 
 
 class EngineRunner:
-    """One engine, one thread. Everything that touches the engine is a call in its inbox, run between two steps."""
+    """One engine, one thread. Everything that touches the engine is a call in its inbox, run between two steps.
 
-    def __init__(self, engine: BeamEngine, name: str) -> None:
+    gate: what every search has to pass, whatever the engine is doing; a place in it is free again once the engine has
+        let go of the search.
+    step_started: when the step under way began, seconds of `time.monotonic()`; None between two.
+    failed_steps: how many steps have failed since a search was last answered.
+    """
+
+    def __init__(self, engine: BeamEngine, name: str, observer: Observer | None = None) -> None:
         self.engine = engine
-        self._tickets: dict[int, Ticket] = {}
+        self.name = name
+        self.gate = AdmissionGate(engine.limits, lambda: engine.reserved_work)
+        self.step_started: float | None = None
+        self.failed_steps = 0
+        self._observer = observer or NullObserver()
+        self._observer.engine_health(name, healthy=True)
+        self._tickets: dict[int, Ticket] = {}  # by the engine's names; the thread's own
+        self._awaited: set[Ticket] = set()  # those that somebody awaits; the loop's own
+        self._last_answered: BeamRequest | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread still runs."""
+        return self._thread.is_alive()
+
     async def search(self, request: BeamRequest, stage: Callable[[str], None] = lambda _: None) -> BeamResult:
-        """The beams of a request. Raises what the engine raises. When cancelled, the engine's work stops as well.
+        """The beams of a request. When cancelled, the engine's work stops as well.
 
         stage: told where the request was when it is cancelled.
+        Raises what the engine raises, and at once what the gate raises: Overloaded, DeadlineExpired, NotReady.
         """
         if self._stopping:
             raise NotReady("the engine is stopping")
+        place = self.gate.enter(request)
         loop = asyncio.get_running_loop()
-        ticket = Ticket(request, loop.create_future(), loop)
+        ticket = Ticket(request, place, loop.create_future(), loop)
+        self._awaited.add(ticket)
         self._inbox.put(partial(self._submit, ticket))
         try:
             return await ticket.future
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NotReady):
             if ticket.request_id is not None:
                 stage(self.engine.stage_of(ticket.request_id))
             self._inbox.put(partial(self._cancel, ticket))
             raise
+        finally:
+            self._awaited.discard(ticket)
 
     async def prepare(self, request: BeamRequest) -> None:
         """Make ready what any number of requests of this shape will run on, in the engine's thread.
@@ -75,20 +112,46 @@ class EngineRunner:
         self._inbox.put(run)
         await asyncio.wrap_future(prepared)
 
+    def refuse(self, problem: str | None) -> None:
+        """Let nobody in, and fail what is awaited, for `problem`; None lets in again. For the loop that searches."""
+        self.gate.refusal = problem
+        self._observer.engine_health(self.name, healthy=problem is None)
+        if problem is not None:
+            self._give_up(NotReady(problem))
+
+    def probe(self) -> None:
+        """Have an idle engine search once more what it answered last, past the gate: a step that ends well shows."""
+        self._inbox.put(self._submit_probe)
+
     def stop(self) -> None:
-        """Fail what is under way with NotReady and end the thread. Blocks until the running step ends."""
+        """Fail what is under way with NotReady and end the thread. Waits for the running step, but not for long."""
         self._stopping = True
         self._inbox.put(lambda: None)
-        self._thread.join()
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            logger.error("engine %s is stuck in a step; it is left behind", self.name)
+            self._give_up(NotReady("the engine is stopping"))
+
+    def _give_up(self, error: RecallError) -> None:
+        for ticket in list(self._awaited):
+            self._resolve_soon(ticket, error)
+
+    # What follows runs in the thread.
 
     def _run(self) -> None:
         while not self._stopping:
             try:
                 self._run_inbox(wait=self.engine.is_idle)
+                self.step_started = time.monotonic()
                 completed = self.engine.step()
+                has_failed = any(map(_is_failure_of_step, completed))
             except Exception as error:  # a fault of ours must not end the thread that serves everyone
                 logger.exception("a step of the engine raised; its requests fail")
                 completed = self.engine.abort(EngineFailure(f"the step failed: {type(error).__name__}"))
+                has_failed = True
+            finally:
+                self.step_started = None
+            self.failed_steps += has_failed
             self._deliver(completed)
         self._run_inbox(wait=False)
         self._deliver(self.engine.abort(NotReady("the engine is stopping")))
@@ -102,27 +165,51 @@ class EngineRunner:
             return
 
     def _submit(self, ticket: Ticket) -> None:
-        try:
-            ticket.request_id = self.engine.submit(ticket.request)
-        except RecallError as error:
-            self._resolve_soon(ticket, error)
+        if ticket.future.done():  # whoever asked has left, or ran out of time
+            late = _is_late(ticket.request)
+            self.gate.leave(ticket.place, DeadlineExpired("queue") if late else RequestCancelled("cancelled"))
             return
+        try:
+            ticket.request_id = self.engine.submit(ticket.request, arrived=ticket.place.entered)
+        except RecallError as error:
+            self._end(ticket, error)
         except Exception as error:
             logger.exception("a request could not be submitted; it fails alone")
-            self._resolve_soon(ticket, EngineFailure(f"submitting failed: {type(error).__name__}"))
-            return
-        self._tickets[ticket.request_id] = ticket
+            self._end(ticket, EngineFailure(f"submitting failed: {type(error).__name__}"))
+        else:
+            self._tickets[ticket.request_id] = ticket
+
+    def _submit_probe(self) -> None:
+        if self._last_answered is not None and self.engine.is_idle:
+            self.engine.submit(replace(self._last_answered, deadline=None))
 
     def _cancel(self, ticket: Ticket) -> None:
-        if ticket.request_id in self._tickets:
-            assert ticket.request_id is not None
+        if ticket.request_id not in self._tickets:
+            return
+        assert ticket.request_id is not None
+        if not _is_late(ticket.request):  # or else the next step drops it by itself, and says how far it came
             self.engine.cancel(ticket.request_id)
 
     def _deliver(self, completed: list[Completion]) -> None:
-        for completion in completed:
-            if isinstance(completion.outcome, EngineFailure):
-                logger.error("a search failed: %s", completion.outcome, exc_info=completion.outcome)
-            self._resolve_soon(self._tickets.pop(completion.request_id), completion.outcome)
+        answered_work = 0
+        for request_id, outcome in completed:
+            if isinstance(outcome, EngineFailure):
+                logger.error("a search failed: %s", outcome, exc_info=outcome)
+            ticket = self._tickets.pop(request_id, None)
+            if isinstance(outcome, BeamResult):
+                self.failed_steps = 0
+            if ticket is None:  # a probe
+                continue
+            if isinstance(outcome, BeamResult):
+                self._last_answered = ticket.request
+                answered_work += ticket.place.work
+            self._end(ticket, outcome)
+        if answered_work:
+            self.gate.note_ended(answered_work, more_waits=self.engine.num_waiting > 0)
+
+    def _end(self, ticket: Ticket, outcome: BeamResult | RecallError) -> None:
+        self.gate.leave(ticket.place, outcome)
+        self._resolve_soon(ticket, outcome)
 
     @staticmethod
     def _resolve_soon(ticket: Ticket, outcome: BeamResult | RecallError) -> None:
@@ -130,6 +217,15 @@ class EngineRunner:
             ticket.loop.call_soon_threadsafe(_resolve, ticket.future, outcome)
         except RuntimeError:
             logger.debug("the event loop that asked is gone; its answer is dropped")
+
+
+def _is_late(request: BeamRequest) -> bool:
+    return request.deadline is not None and request.deadline <= time.monotonic()
+
+
+def _is_failure_of_step(completion: Completion) -> bool:
+    """Whether it says that the engine is at fault, and not what one request made of the model."""
+    return isinstance(completion.outcome, EngineFailure) and not isinstance(completion.outcome, ModelOutputError)
 
 
 def _resolve(future: "asyncio.Future[BeamResult]", outcome: BeamResult | RecallError) -> None:

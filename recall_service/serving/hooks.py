@@ -47,7 +47,7 @@ class Observer(Protocol):
         """A deadline passed in stage queue, prefill or decode."""
 
     def cache_request(self, tier: str, result: str) -> None:
-        """A tier (local, redis) was asked: hit, miss, error or bypass."""
+        """A tier (local, redis) was asked: hit, stale, miss, error or bypass."""
 
     def cache_operation(self, tier: str, operation: str, seconds: float) -> None:
         """A tier (local, redis) finished a get or a put."""
@@ -55,11 +55,17 @@ class Observer(Protocol):
     def cache_coalesced(self) -> None:
         """A question waited for an equal one in flight instead of being computed again."""
 
+    def cache_refresh(self, result: str) -> None:
+        """A stale answer was computed anew (done), could not be (failed), or there was no room for it (dropped)."""
+
     def cache_breaker(self, *, is_open: bool) -> None:
         """The breaker in front of Redis opened or closed."""
 
     def step(self, phase: str, *, requests: int, rows: int) -> None:
         """The engine ran one step: phase is prefill or decode."""
+
+    def engine_health(self, bundle: str, *, healthy: bool) -> None:
+        """The engine of a bundle is found fit to search, or not: stuck in a step, or failing every one."""
 
     def prefix_tokens(self, *, hit: int, miss: int) -> None:
         """A prompt was searched: so many of its tokens were in the engine's prefix cache, so many were run."""
@@ -90,8 +96,10 @@ class NullObserver:
     def cache_request(self, tier: str, result: str) -> None: ...
     def cache_operation(self, tier: str, operation: str, seconds: float) -> None: ...
     def cache_coalesced(self) -> None: ...
+    def cache_refresh(self, result: str) -> None: ...
     def cache_breaker(self, *, is_open: bool) -> None: ...
     def step(self, phase: str, *, requests: int, rows: int) -> None: ...
+    def engine_health(self, bundle: str, *, healthy: bool) -> None: ...
     def prefix_tokens(self, *, hit: int, miss: int) -> None: ...
     def rows_skipped(self, phase: str, rows: int) -> None: ...
 

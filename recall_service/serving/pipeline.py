@@ -2,17 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
+from recall_service.engine.request import BeamRequest, BeamResult, Priority, SearchMode
 from recall_service.errors import (
     DeadlineExpired,
     HistoryEmpty,
     InvalidRequest,
+    NotReady,
     Overloaded,
     RecallError,
     Violation,
@@ -20,7 +22,9 @@ from recall_service.errors import (
 from recall_service.serving.cache_key import cache_key
 from recall_service.serving.hooks import NullTracer, Observer, Tracer
 from recall_service.serving.items import items_of_beams
+from recall_service.serving.items_wire import encode_items
 from recall_service.serving.query import BundleInfo, CacheMode, RecallAnswer, RecallQuery, ServedFrom, Timings
+from recall_service.serving.refreshes import REFRESH_SECONDS
 from recall_service.serving.registry import LiveBundle, Registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.search_spans import trace_search
@@ -62,8 +66,7 @@ class Pipeline:
         except (RecallError, asyncio.CancelledError) as error:
             self._report_failure(scene, error, time.monotonic() - started, query, progress)
             raise
-        answer = replace(answer, timings=replace(answer.timings, total_seconds=time.monotonic() - started))
-        self._report_answer(scene, answer)
+        self._report_answer(scene, answer, time.monotonic() - started)
         return answer
 
     async def _within_deadline(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
@@ -89,11 +92,22 @@ class Pipeline:
             prompt=query.prompt,
         )
         asked = time.monotonic()
-        answer = await self._cache.answer(key, query.cache_mode, lambda: self._compute(query, live, progress, asked))
+        answer = await self._cache.answer(
+            key,
+            query.cache_mode,
+            lambda: self._compute(query, live, progress, asked),
+            lambda: self._recompute(query, live),
+        )
         if not progress.computed:
             result = "coalesced" if answer.served_from is ServedFrom.ENGINE else answer.served_from.value
             self._tracer.span("cache", asked, time.monotonic(), result=result)
         return answer
+
+    def _recompute(self, query: RecallQuery, live: LiveBundle) -> Coroutine[Any, Any, RecallAnswer]:
+        """For no caller: behind everybody else, and with a deadline of its own."""
+        now = time.monotonic()
+        patient = replace(query, deadline=now + REFRESH_SECONDS, priority=Priority.LOW)
+        return self._compute(patient, live, _Progress(), now)
 
     async def _compute(self, query: RecallQuery, live: LiveBundle, progress: _Progress, asked: float) -> RecallAnswer:
         progress.computed = True
@@ -133,7 +147,7 @@ class Pipeline:
         self._tracer.span("map", started, ended, items=len(answer.item_ids))
         return answer
 
-    def _report_answer(self, scene: str, answer: RecallAnswer) -> None:
+    def _report_answer(self, scene: str, answer: RecallAnswer, seconds: float) -> None:
         outcome = "ok" if answer.served_from is ServedFrom.ENGINE else "cached"
         if answer.short_reason is not None:
             outcome = "short"
@@ -141,7 +155,7 @@ class Pipeline:
         self._observer.answered(
             scene,
             outcome,
-            answer.timings.total_seconds,
+            seconds,
             items=len(answer.item_ids),
             proven=answer.proven_count,
             beam_width=answer.beam_width,
@@ -158,7 +172,9 @@ class Pipeline:
         elif isinstance(error, asyncio.CancelledError) and out_of_time:
             self._observer.deadline_expired(progress.stage)  # gRPC noticed first and cancelled the call
         elif isinstance(error, Overloaded):
-            self._observer.rejected("queue_full")
+            self._observer.rejected(error.limit)
+        elif isinstance(error, NotReady):
+            self._observer.rejected("not_ready")
         elif isinstance(error, InvalidRequest | HistoryEmpty):
             self._observer.rejected("invalid")
 
@@ -200,12 +216,17 @@ def _checked_tokens(token_ids: tuple[int, ...], vocab_size: int) -> NDArray[np.i
 def _to_answer(query: RecallQuery, live: LiveBundle, result: BeamResult, num_unknown: int) -> RecallAnswer:
     found = items_of_beams(result, live.bundle.catalog, query.num_items)
     assert result.leaves is not None
+    scores = result.scores[found.beams].astype(np.float64)
+    sids = live.bundle.catalog.trie.leaf_sids(result.leaves[found.beams])
+    step_log_probs = result.log_probs[found.beams] if query.include_steps else None
+    step_ranks = result.ranks[found.beams] if result.ranks is not None else None
     return RecallAnswer(
         item_ids=found.item_ids,
-        scores=result.scores[found.beams].astype(np.float64),
-        sids=live.bundle.catalog.trie.leaf_sids(result.leaves[found.beams]),
-        step_log_probs=result.log_probs[found.beams] if query.include_steps else None,
-        step_ranks=result.ranks[found.beams] if result.ranks is not None else None,
+        scores=scores,
+        sids=sids,
+        step_log_probs=step_log_probs,
+        step_ranks=step_ranks,
+        items_wire=encode_items(found.item_ids, scores, sids, step_log_probs, step_ranks),
         short_reason=found.short_reason,
         proven_count=found.proven_count,
         served_from=ServedFrom.ENGINE,

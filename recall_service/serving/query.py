@@ -55,12 +55,11 @@ class RecallQuery:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where the time went, in seconds. For a cached answer all but `total` are 0."""
+    """Where the time of a search went, in seconds. For a cached answer all are 0."""
 
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
-    total_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +69,7 @@ class RecallAnswer:
     scores: float64 [n], sum of log-probabilities in `score_space`.
     sids: int32 [n, levels].
     step_log_probs float32 [n, levels] and step_ranks int32 [n, levels]: only when the question asked for steps.
+    items_wire: all of the above as `encode_items` makes it, shared by everyone who gets this answer.
     proven_count: the first so many are the model's true top of the whole catalogue.
     """
 
@@ -78,6 +78,7 @@ class RecallAnswer:
     sids: NDArray[np.int32]
     step_log_probs: NDArray[np.float32] | None
     step_ranks: NDArray[np.int32] | None
+    items_wire: bytes
     short_reason: ShortReason | None
     proven_count: int
     served_from: ServedFrom

@@ -1,7 +1,11 @@
 """The cache tier that replicas share: Redis, asked politely and never trusted.
 
-Whatever Redis does (down, slow, hung, full, wrong password, foreign values), a get ends within its budget with an
-answer or None, a put ends without an error, and nobody is told but the observer and the breaker. Nothing is retried.
+Whatever Redis does (down, slow, hung, full, failing over, wrong password, foreign values), a get ends within its budget
+with an answer or None, a put ends without an error, and nobody is told but the observer and the breaker. Nothing is
+retried. The one breaker stands before all nodes of a cluster: when one of them fails often in a row, all are spared.
+
+How long a value is fresh travels with it, by its writer's wall clock. Where clocks differ, an answer is served at most
+one life too long, and at worst computed again.
 """
 
 import asyncio
@@ -9,16 +13,14 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import ClusterDownError, ResponseError
 
-from recall_service.serving.answer_codec import decode, encode
+from recall_service.serving.answer_codec import StoredAnswer, decode, encode
 from recall_service.serving.breaker import Breaker
 from recall_service.serving.hooks import Observer
 from recall_service.serving.query import RecallAnswer
-from recall_service.serving.time_to_live import TimeToLive
+from recall_service.serving.redis_connection import ConnectionBounds, open_redis
+from recall_service.serving.time_to_live import KeptAnswer, TimeToLive
 
 Reply = TypeVar("Reply")
 
@@ -26,13 +28,18 @@ Reply = TypeVar("Reply")
 # find in the pool.
 _PUT_BUDGETS = 5
 
+# Past this many commands under way, Redis is not asked: a bypass. A get waits for a connection for its budget at most:
+# it takes 50,000 questions a second, and a Redis that hangs, to get here.
+_MAX_PENDING_COMMANDS = 1024
+
 
 class RedisTier:
     """Answers under `key_prefix` + hex digest.
 
-    url: redis://, rediss:// or unix://, with its password if any; it is neither kept nor shown.
+    url: as in `recall_service.redis_url`, with its password if any; it is neither kept nor shown.
     timeout_seconds: the budget of a get, waiting for a connection and opening one included.
-    pool_size: how many connections at most; further calls wait for one within their budget.
+    pool_size: how many connections at most, to each server; further calls wait for one within their budget.
+    Raises SettingsError when a file of the URL's TLS options cannot be used.
     """
 
     def __init__(
@@ -53,20 +60,14 @@ class RedisTier:
         self._breaker = breaker
         self._observer = observer
         self._commands: set[asyncio.Task[Any]] = set()
-        pool = BlockingConnectionPool.from_url(
+        self._client = open_redis(
             url,
-            max_connections=pool_size,
-            timeout=self._get_budget,
-            socket_connect_timeout=self._put_budget,
-            socket_timeout=self._put_budget,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,  # RESP3 costs a HELLO for every connection, and its pushes are of no use here
+            ConnectionBounds(pool_size=pool_size, wait_seconds=self._get_budget, socket_seconds=self._put_budget),
         )
-        self._client = Redis.from_pool(pool)
 
-    async def get(self, key: bytes) -> RecallAnswer | None:
+    async def get(self, key: bytes) -> KeptAnswer | None:
         """The answer under `key`, served from this tier; None when there is none, or Redis cannot say in time."""
-        if (admitted := self._breaker.admit()) is None:
+        if (admitted := self._admit()) is None:
             self._observer.cache_request("redis", "bypass")
             return None
         started = time.perf_counter()
@@ -79,18 +80,21 @@ class RedisTier:
         finally:
             self._observer.cache_operation("redis", "get", time.perf_counter() - started)
         self._breaker.succeeded()
-        answer = decode(value, key) if isinstance(value, bytes) else None
-        self._observer.cache_request("redis", "miss" if answer is None else "hit")
-        return answer
+        stored = decode(value, key) if isinstance(value, bytes) else None
+        kept = None if stored is None else self._kept(stored)
+        self._observer.cache_request("redis", "miss" if kept is None else "stale" if kept.is_stale else "hit")
+        return kept
 
     async def put(self, key: bytes, answer: RecallAnswer) -> None:
         """Store a complete `answer`, if Redis takes it in time."""
-        if (admitted := self._breaker.admit()) is None:
+        if (admitted := self._admit()) is None:
             return
         started = time.perf_counter()
-        milliseconds = max(1, round(self._time_to_live.draw() * 1000))
+        fresh_seconds = self._time_to_live.draw()
+        value = encode(answer, key, round((time.time() + fresh_seconds) * 1000))
+        milliseconds = max(1, round((fresh_seconds + self._time_to_live.stale_seconds) * 1000))
         try:
-            await self._run(self._client.set(self._name(key), encode(answer, key), px=milliseconds), self._put_budget)
+            await self._run(self._client.set(self._name(key), value, px=milliseconds), self._put_budget)
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(error, admitted)
         else:
@@ -110,9 +114,26 @@ class RedisTier:
     def _name(self, key: bytes) -> str:
         return f"{self._key_prefix}{key.hex()}"
 
+    def _admit(self) -> float | None:
+        """The moment of admission by the breaker; None: Redis is not to be asked now."""
+        return None if len(self._commands) >= _MAX_PENDING_COMMANDS else self._breaker.admit()
+
+    def _kept(self, stored: StoredAnswer) -> KeptAnswer | None:
+        """None for an answer that is too old; one without a stamp, of an older writer, is fresh."""
+        if stored.fresh_until_unix_ms == 0:
+            fresh_seconds = self._time_to_live.draw()
+        else:
+            fresh_seconds = min(stored.fresh_until_unix_ms / 1000 - time.time(), self._time_to_live.seconds)
+        if fresh_seconds <= -self._time_to_live.stale_seconds:
+            return None
+        return KeptAnswer(stored.answer, time.monotonic() + fresh_seconds)
+
     def _failed(self, error: Exception, admitted: float) -> None:
-        """An error reply (wrong type, no memory, no permission) is a fast answer of a live server: no cause to stop."""
-        if isinstance(error, ResponseError):
+        """An error reply (wrong type, no memory, no permission) is a fast answer of a live server: no cause to stop.
+
+        But for a cluster that says it is down.
+        """
+        if isinstance(error, ResponseError) and not isinstance(error, ClusterDownError):
             self._breaker.succeeded()
         else:
             self._breaker.failed(error, admitted=admitted)

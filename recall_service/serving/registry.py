@@ -72,11 +72,15 @@ class Registry:
     def load(self) -> Mapping[str, float]:
         """How full the engines are now, summed over bundles: requests, rows, and pages of context.
 
-        And for how long, in seconds, the one that has waited longest has waited.
+        And for how long, in seconds, the one that has waited longest has waited. What has entered an engine's gate
+        and does not run counts as waiting, whether or not the engine has seen it yet.
         """
-        engines = [entry.runner.engine for entry in self]
+        runners = [entry.runner for entry in self]
+        engines = [runner.engine for runner in runners]
         return {
-            "queue_depth": sum(engine.num_waiting for engine in engines),
+            "queue_depth": sum(max(0, runner.gate.num_inside - runner.engine.num_running) for runner in runners),
+            "queue_rows": sum(max(0, runner.gate.rows - runner.engine.reserved_rows) for runner in runners),
+            "queue_tokens": sum(max(0, runner.gate.tokens - runner.engine.reserved_tokens) for runner in runners),
             "queue_age_seconds": max(engine.queue_age_seconds for engine in engines),
             "inflight_requests": sum(engine.num_running for engine in engines),
             "beam_rows_used": sum(engine.num_rows for engine in engines),
@@ -158,4 +162,4 @@ def _go_live(bundle: Bundle, limits: EngineLimits, observer: Observer) -> LiveBu
         max_prompt_tokens=min(bundle.max_prompt_tokens, limits.max_prompt_tokens),
         max_history=bundle.file.prompt.max_history,
     )
-    return LiveBundle(bundle, EngineRunner(engine, bundle.name), info)
+    return LiveBundle(bundle, EngineRunner(engine, bundle.name, observer), info)

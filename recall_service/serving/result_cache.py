@@ -1,7 +1,7 @@
 """The result cache: this process first, then Redis, then one computation for equal questions in flight.
 
-An answer is the same with and without it. Only complete answers are kept. Knows nothing of how an answer is computed,
-and sees a question only as its key.
+An answer is the same with and without it, but for the age that its settings allow. Only complete answers are kept.
+Knows nothing of how an answer is computed, and sees a question only as its key.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from recall_service.serving.hooks import Observer
 from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.query import CacheMode, RecallAnswer
 from recall_service.serving.redis_tier import RedisTier
+from recall_service.serving.refreshes import Refreshes
 from recall_service.serving.single_flight import SingleFlight
 
 Compute = Callable[[], Awaitable[RecallAnswer]]
@@ -29,21 +30,29 @@ class ResultCache:
         self._redis = redis
         self._observer = observer
         self._flights: SingleFlight[RecallAnswer] = SingleFlight(on_follow=observer.cache_coalesced)
+        self._refreshes = Refreshes(observer)
         self._writes: set[asyncio.Task[None]] = set()
 
-    async def answer(self, key: bytes, mode: CacheMode, compute: Compute) -> RecallAnswer:
+    async def answer(
+        self, key: bytes, mode: CacheMode, compute: Compute, recompute: Compute | None = None
+    ) -> RecallAnswer:
         """The answer to the question `key`, from a tier, from an equal question in flight, or from `compute`.
 
+        recompute: computes it in the background, for no caller and by no caller's deadline, while a stale answer is
+        served; None: `compute` does.
         `served_from` says which; an answer from a tier has no timings and no rows. Raises what `compute` raises, and
         nothing of its own. With USE a caller may wait for another's computation: bound the call by its own deadline.
         """
         if mode is CacheMode.USE:
+            recompute = recompute or compute
             started = time.perf_counter()
-            cached = self._local.get(key)
-            if cached is None:
-                return await self._flights.run(key, partial(self._look_further, key, compute, started))
+            kept = self._local.get(key)
+            if kept is None:
+                return await self._flights.run(key, partial(self._look_further, key, compute, recompute, started))
+            if kept.is_stale:
+                self._refreshes.begin(key, partial(self._refresh, key, recompute))
             self._observer.stage("cache_get", time.perf_counter() - started)
-            return cached
+            return kept.answer
         self._report_bypass()
         answer = await compute()
         if mode is CacheMode.REFRESH:
@@ -51,20 +60,31 @@ class ResultCache:
         return answer
 
     async def close(self) -> None:
-        """Let pending writes end, each within its budget, then close Redis."""
+        """Stop what is computed in the background, let pending writes end within their budget, then close Redis."""
+        await self._refreshes.close()
         await asyncio.gather(*self._writes)
         if self._redis is not None:
             await self._redis.close()
 
-    async def _look_further(self, key: bytes, compute: Compute, started: float) -> RecallAnswer:
-        cached = None if self._redis is None else await self._redis.get(key)
+    async def _look_further(self, key: bytes, compute: Compute, recompute: Compute, started: float) -> RecallAnswer:
+        kept = None if self._redis is None else await self._redis.get(key)
         self._observer.stage("cache_get", time.perf_counter() - started)
-        if cached is not None:
-            self._local.put(key, cached)
-            return cached
+        if kept is not None:
+            self._local.put(key, kept.answer, kept.fresh_until)
+            if kept.is_stale:
+                self._refreshes.begin(key, partial(self._refresh, key, recompute))
+            return kept.answer
         answer = await compute()
         self._store(key, answer)
         return answer
+
+    async def _refresh(self, key: bytes, recompute: Compute) -> None:
+        """Replace a stale answer, by what another replica has computed since where there is one."""
+        kept = None if self._redis is None else await self._redis.get(key)
+        if kept is not None and not kept.is_stale:
+            self._local.put(key, kept.answer, kept.fresh_until)
+        else:
+            self._store(key, await recompute())
 
     def _store(self, key: bytes, answer: RecallAnswer) -> None:
         if answer.short_reason is not None:

@@ -98,6 +98,8 @@ async def test_every_panel_shows_something_of_real_traffic(tmp_path: Path, redis
         bundles=(write_bundle(tmp_path / "tiny"),),
         port=0,
         metrics_port=0,
+        admin_port=0,
+        drain_notice_seconds=0,
         max_rows=64,
         max_prompt_tokens=64,
         max_context_tokens=640,

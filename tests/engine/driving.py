@@ -15,7 +15,7 @@ from tests.oracles.recompute_beam import Search, recompute_beam
 from tests.oracles.tries import Catalogue
 
 SPACES = tuple(ScoreSpace)
-SMALL = EngineLimits(max_rows=512, max_steps=5, max_waiting=64, context_pages=64, page_len=4, max_prompt_tokens=64)
+SMALL = EngineLimits(max_rows=512, max_steps=5, context_pages=64, page_len=4, max_prompt_tokens=64)
 
 
 def ask(

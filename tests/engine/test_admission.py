@@ -1,12 +1,14 @@
 """What is let in, what waits, what is refused: nothing that runs ever finds the pools empty."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_service.engine.engine import BeamEngine
-from recall_service.engine.request import BeamResult, ScoreSpace
+from recall_service.engine.request import BeamResult, Priority, ScoreSpace
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import DeadlineExpired, EngineFailure, InvalidRequest, RequestCancelled
 from tests.engine.driving import ask, assert_all_free, drain
@@ -16,7 +18,7 @@ from tests.oracles.tries import Catalogue
 VOCAB = 24
 CATALOGUE = Catalogue.random(np.random.default_rng(2), (5, 5, 5), 90, VOCAB)
 DEEP = Catalogue({(0, 0, 0, 0)}, [np.arange(2)] * 4)
-TIGHT = EngineLimits(max_rows=8, max_steps=3, max_waiting=64, context_pages=4, page_len=4, max_prompt_tokens=16)
+TIGHT = EngineLimits(max_rows=8, max_steps=3, context_pages=4, page_len=4, max_prompt_tokens=16)
 
 
 def make_engine(limits: EngineLimits = TIGHT, max_positions: int = 4096) -> BeamEngine:
@@ -144,6 +146,37 @@ def test_nobody_overtakes_a_wide_request_that_waits() -> None:
     while not engine.is_idle:
         order += [completion.request_id for completion in engine.step()]
     assert order == [first, wide, narrow]
+
+
+def test_of_those_that_wait_higher_priority_goes_first() -> None:
+    engine = make_engine()
+    first, second, normal, high = (
+        engine.submit(ask(CATALOGUE, beam_width=8, priority=priority))
+        for priority in (Priority.LOW, Priority.LOW, Priority.NORMAL, Priority.HIGH)
+    )
+    order = list(drain(engine))
+    assert order == [high, normal, first, second]
+
+
+def test_one_that_has_waited_goes_before_a_new_one_of_higher_priority() -> None:
+    engine = make_engine(replace(TIGHT, priority_ageing_seconds=0.001))
+    first = engine.submit(ask(CATALOGUE, priority=Priority.LOW), arrived=10.0)
+    second = engine.submit(ask(CATALOGUE, priority=Priority.HIGH), arrived=10.1)
+    assert list(drain(engine)) == [first, second]
+
+
+def test_what_runs_is_counted_by_priority_and_given_back() -> None:
+    engine = make_engine()
+    engine.submit(ask(CATALOGUE, [1, 2, 3], beam_width=2, priority=Priority.HIGH))
+    engine.submit(ask(CATALOGUE, [4], beam_width=3, priority=Priority.LOW))
+    engine.step()
+    assert (engine.reserved_rows, engine.reserved_tokens, list(engine.reserved_work)) == (
+        5,
+        4,
+        [3 + 2 * 2, 0, 1 + 3 * 2],
+    )
+    drain(engine)
+    assert (engine.reserved_rows, engine.reserved_tokens, list(engine.reserved_work)) == (0, 0, [0, 0, 0])
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)

@@ -173,6 +173,7 @@ def test_no_memory_for_one_selection_fails_that_request_alone(monkeypatch: pytes
     doomed, other = engine.submit(ask(CATALOGUE, beam_width=3)), engine.submit(request)
     outcomes = drain(engine)
     assert isinstance(outcomes[doomed], Overloaded)
+    assert outcomes[doomed].limit == "memory"
     assert_bitwise_equal(outcomes[other], alone)
     assert_all_free(engine)
 
@@ -199,16 +200,6 @@ def test_a_model_that_gives_no_number_fails_that_request_alone(value: float, pat
     assert_all_free(engine)
 
 
-def test_a_full_queue_refuses_with_advice() -> None:
-    engine = make_engine(EngineLimits(max_waiting=2))
-    for _ in range(2):
-        engine.submit(ask(CATALOGUE))
-    with pytest.raises(Overloaded, match="2 requests are waiting") as refused:
-        engine.submit(ask(CATALOGUE))
-    assert refused.value.retry_after_seconds > 0
-    assert len(drain(engine)) == 2
-
-
 def test_search_raises_the_first_error_and_leaves_nothing_behind() -> None:
     engine = make_engine()
     with pytest.raises(InvalidRequest):
@@ -224,6 +215,23 @@ def test_reports_count_every_forward(clock: SimpleNamespace) -> None:
     assert [(report.phase, report.requests) for report in reports] == [("prefill", 2), ("decode", 2), ("decode", 2)]
     assert sum(report.rows for report in reports) == sum(result.rows_forwarded for result in results)
     assert [result.rows_forwarded for result in results] == [1 + 6 + 8, 1 + 3 + 3]
+
+
+def test_whoever_counts_the_steps_cannot_fail_them(caplog: pytest.LogCaptureFixture) -> None:
+    engine = make_engine()
+    (expected,) = engine.search([ask(CATALOGUE)])
+    engine.observe_step = lambda report: 1 / 0
+    (result,) = engine.search([ask(CATALOGUE)])
+    assert_bitwise_equal(result, expected)
+    assert "whoever counts the engine's steps raised" in caplog.text
+
+
+def test_waiting_counts_from_the_arrival_at_the_service(clock: SimpleNamespace) -> None:
+    engine = make_engine()
+    request_id = engine.submit(ask(CATALOGUE), arrived=clock.now - 0.5)
+    assert engine.queue_age_seconds == 0.5
+    assert drain(engine)[request_id].queue_seconds == 0.5
+    assert engine.queue_age_seconds == 0
 
 
 def test_the_time_of_an_answer_is_split_into_queue_prefill_and_decode(clock: SimpleNamespace) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints that are not fit to load: each one error that names the file, the value and the remedy."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -69,6 +70,11 @@ def keep_only_pickled(directory: Path) -> None:
 REFUSALS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (lambda d: (d / "config.json").unlink(), r"config\.json: no such file; point at a Hugging Face"),
     "config no json": (write("config.json", "{"), r"config\.json: not readable as JSON .*; restore it"),
+    "config too deep": (write("config.json", "[" * 100_000), r"config\.json: not readable as JSON .*; restore it"),
+    "config too long a number": (
+        write("config.json", '{"vocab_size": ' + "9" * 5_000 + "}"),
+        r"config\.json: not readable as JSON .*; restore it",
+    ),
     "config a list": (write("config.json", "[]"), r"config\.json: holds a list, not an object; restore it"),
     "no family": (set_config(model_type=None), r"config\.json: model_type is None; supported are qwen3, qwen2, llama"),
     "other family": (set_config(model_type="gpt2"), r"config\.json: model_type is 'gpt2'; supported are"),
@@ -78,6 +84,17 @@ REFUSALS: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "other activation": (set_config(hidden_act="gelu"), r"config\.json: hidden_act is 'gelu'; supported is silu"),
     "fp16 config": (set_config(dtype="float16"), r"config\.json: dtype is 'float16'; supported are float32, bfloat16"),
+    "dtype a list": (set_config(dtype=["float32"]), r"config\.json: dtype is \['float32'\]; give a name"),
+    "more positions than memory": (
+        set_config(max_position_embeddings=2**40),
+        r"config\.json: max_position_embeddings is 1099511627776; at most 1,048,576 are supported",
+    ),
+    "eps infinite": (set_config(rms_norm_eps=math.inf), r"config\.json: rms_norm_eps is inf; give a positive number"),
+    "layer types a number": (set_config(layer_types=5), r"config\.json: layer_types is 5; give a list of names"),
+    "window a word": (
+        set_config(sliding_window="64", use_sliding_window=True),
+        r"config\.json: sliding_window is 64, under max_position_embeddings 256",
+    ),
     "no size": (set_config(hidden_size=None), r"config\.json: hidden_size is None; give a positive integer"),
     "size a word": (set_config(vocab_size="64"), r"config\.json: vocab_size is '64'; give a positive integer"),
     "eps zero": (set_config(rms_norm_eps=0), r"config\.json: rms_norm_eps is 0; give a positive number"),
@@ -105,6 +122,18 @@ REFUSALS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "rope incomplete": (
         set_config(rope_parameters=LLAMA3),
         r"config\.json: rope parameters of type llama3 lack or misstate 'high_freq_factor'",
+    ),
+    "rope infinite": (
+        set_config(rope_parameters={"rope_type": "default", "rope_theta": math.inf}),
+        r"config\.json: theta of the rope parameters is inf; give a positive number",
+    ),
+    "rope no integer": (
+        set_config(rope_parameters=LLAMA3 | {"high_freq_factor": 4.0, "original_max_position_embeddings": math.inf}),
+        r"config\.json: rope parameters of type llama3 lack or misstate",
+    ),
+    "rope crossed": (
+        set_config(rope_parameters=LLAMA3 | {"high_freq_factor": 1.0}),
+        r"config\.json: low_freq_factor 1\.0 of the rope parameters is not below high_freq_factor 1\.0",
     ),
     "rope no object": (
         set_config(rope_parameters="linear"),
@@ -147,6 +176,14 @@ REFUSALS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"model-00001-of-00002\.safetensors: this shard is missing; fetch the whole checkpoint",
     ),
     "shard a number": (set_index({NORM: 5}), r"index\.json: shard '5' is no safetensors file of this directory"),
+    "shard beyond a file's name": (
+        set_index({NORM: "x" * 300 + ".safetensors"}),
+        r"x\.safetensors: this shard is missing; fetch the whole checkpoint",
+    ),
+    "index too deep": (
+        lambda directory: [set_index({})(directory), write(INDEX, "[" * 100_000)(directory)],
+        r"index\.json: no readable weight_map .*; restore it from the checkpoint",
+    ),
     "index a list": (set_index([]), r"index\.json: no readable weight_map .*; restore it from the checkpoint"),
 }
 

@@ -34,6 +34,7 @@ JSON = [
     Bad("numbers for lists", '{"a": 1, "b": 7}', "sid is a column of int64; give lists of codes, or text"),
     Bad("fraction", '{"a": [1], "b": [1.5]}', r"row 1 \(item 'b'\): sid\[0\] is 1.5"),
     Bad("huge", '{"a": [1], "b": [99999999999999999999]}', "row 1: sid is .*below 2"),
+    Bad("text after null", '{"a": null, "b": "x", "c": [1]}', r"row 2: sid is \[1\], of another kind than null"),
     Bad("object", '{"a": {"x": 1}}', "row 0: sid is .* of another kind"),
     Bad("prefix", '{"a": ["<a_1>"], "b": ["<b_1>"]}', r"\(item 'b'\): sid\[0\] is '<b_1>', but row 0 has '<a_1>'"),
     Bad("suffix", '{"a": ["<a_1>"], "b": ["<a_1|"]}', r"sid\[0\] is '<a_1|', but row 0 has '<a_1>'"),

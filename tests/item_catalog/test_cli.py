@@ -78,6 +78,7 @@ def test_verify_finds_what_inspect_does_not_look_for(built: Path):
             ["build", "{source}", "out", "--codebook-sizes", "4,2"], "items.json: codes: row 0 has code 2", id="code"
         ),
         pytest.param(["build", "{source}", "out", "--codebook-sizes", "4,0"], "codebook_sizes[1]: 0", id="size"),
+        pytest.param(["build", "strange.csv", "out"], "among: ?[31m, b;", id="no terminal obeys"),
         pytest.param(["inspect", "absent"], "give the directory of a built catalogue", id="no catalogue"),
         pytest.param(["verify", "absent"], "give the directory of a built catalogue", id="nothing to verify"),
     ],
@@ -86,6 +87,7 @@ def test_errors_are_one_line(
     arguments: list[str], message: str, source: Path, built: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(source.parent)
+    Path("strange.csv").write_text("\x1b[31m,b\n1,2\n")
     result = run(*(argument.format(source=source, built=built) for argument in arguments))
     assert result.exit_code == 2
     assert result.stdout == ""

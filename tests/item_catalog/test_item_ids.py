@@ -37,6 +37,18 @@ def test_strings_are_found(values: list[str], others: list[str]):
     assert ids.find(others).tolist() == [values.index(other) if other in values else NOT_FOUND for other in others]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXT, min_size=1, unique=True), st.data())
+def test_many_strings_are_found_as_few_are(values: list[str], data: st.DataObject):
+    """Beside ids that exist: their beginnings, what begins with them, what is no text at all; more than are few."""
+    near = st.sampled_from([changed for value in values for changed in (value, value[:-1], value + "a", "\ud800")])
+    wanted = data.draw(st.lists(near | TEXT, min_size=51, max_size=80))
+    ids = of_column(id_column(values))
+    expected = [values.index(text) if text in values else NOT_FOUND for text in wanted]
+    assert ids.find(wanted).tolist() == expected
+    assert [int(ids.find([text])[0]) for text in wanted] == expected
+
+
 @pytest.mark.parametrize(
     "text", ["007", "+7", " 7", "7.0", "-0", "", "x", "\u0667", "9223372036854775808", "9" * 30, "7\n"], ids=ascii
 )

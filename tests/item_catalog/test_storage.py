@@ -214,6 +214,20 @@ def test_a_manifest_that_leads_elsewhere(saved: Path):
         open_catalog(saved, verify=False)
 
 
+def test_a_manifest_that_names_what_no_file_can_be_called(saved: Path):
+    text = (saved / MANIFEST_FILE).read_text()
+    (saved / MANIFEST_FILE).write_text(text.replace('"item_ids.npy"', '"\\ud800"'))
+    with pytest.raises(CatalogError, match=r"cannot be read: .*surrogates not allowed; copy the catalogue again"):
+        open_catalog(saved)
+
+
+def test_a_file_that_is_a_link_to_itself(saved: Path):
+    (saved / "item_ids.npy").unlink()
+    (saved / "item_ids.npy").symlink_to("item_ids.npy")
+    with pytest.raises(CatalogError, match=r"cannot be read: Symlink loop.*; copy the catalogue again"):
+        open_catalog(saved)
+
+
 def test_manifest_that_is_no_text(saved: Path):
     (saved / MANIFEST_FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(CatalogError, match=r"manifest\.json: .*utf-8"):

@@ -24,6 +24,8 @@ from recall_service.serving.hooks import Observer
 LOAD = {
     "queue_age_seconds": 1.5,
     "queue_depth": 3,
+    "queue_rows": 300,
+    "queue_tokens": 96,
     "inflight_requests": 2,
     "beam_rows_used": 500,
     "beam_rows_free": 1548,
@@ -72,8 +74,10 @@ def test_every_series_is_there_before_its_first_event(registry: CollectorRegistr
         labels = {"grpc_type": "unary", "grpc_service": "recall.v1.RecallService", "grpc_method": method}
         for code in GRPC_CODES:
             assert value(registry, "grpc_server_handled_total", **labels, grpc_code=code) == 0
-    for result in ("hit", "miss", "error", "bypass"):
+    for result in ("hit", "stale", "miss", "error", "bypass"):
         assert value(registry, "recall_cache_requests_total", tier="redis", result=result) == 0
+    for result in ("done", "failed", "dropped"):
+        assert value(registry, "recall_cache_refreshes_total", result=result) == 0
     for reason in ("queue_full", "deadline", "invalid", "not_ready", "unauthenticated"):
         assert value(registry, "recall_rejected_total", reason=reason) == 0
     for kind in ("bundle", "catalog"):
@@ -116,6 +120,7 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     metrics.step("decode", requests=2, rows=150)
     metrics.prefix_tokens(hit=64, miss=10)
     metrics.rows_skipped("decode", 325)
+    metrics.cache_refresh("dropped")
     metrics.cache_breaker(is_open=True)
     requests = {
         (s.labels["scene"], s.labels["outcome"]): s.value
@@ -136,6 +141,7 @@ def test_counts_what_it_is_told_and_the_sums_agree(registry: CollectorRegistry, 
     assert value(registry, "recall_rows_skipped_total", phase="decode") == 325
     assert value(registry, "recall_prefix_tokens_total", result="hit") == 64
     assert value(registry, "recall_prefix_tokens_total", result="miss") == 10
+    assert value(registry, "recall_cache_refreshes_total", result="dropped") == 1
     assert value(registry, "recall_cache_breaker_open") == 1
 
 
@@ -163,6 +169,7 @@ def test_no_input_makes_a_new_series(registry: CollectorRegistry, metrics: Metri
     metrics.rejected(one)
     metrics.deadline_expired(one)
     metrics.cache_request(one, other)
+    metrics.cache_refresh(one)
     metrics.cache_operation(one, other, 0.1)
     metrics.step(one, requests=1, rows=1)
     metrics.rows_skipped(one, 1)
@@ -187,6 +194,8 @@ def test_load_is_read_at_every_scrape(registry: CollectorRegistry, metrics: Metr
     load = dict(LOAD)
     metrics.watch_load(lambda: load)
     assert value(registry, "recall_queue_depth") == 3
+    assert value(registry, "recall_queue_rows") == 300
+    assert value(registry, "recall_queue_tokens") == 96
     assert value(registry, "recall_queue_age_seconds") == 1.5
     assert value(registry, "recall_inflight_requests") == 2
     assert value(registry, "recall_beam_rows", state="free") == 1548

@@ -17,7 +17,8 @@ from recall_service.observability.tracing import Tracing
 from tests.observability.collector import collector, hung_collector
 from tests.rpc.fake_backend import FakeBackend, by_history, running
 from tests.serving.bundles import write_bundle
-from tests.test_app import settings, while_serving
+from tests.serving_here import small_settings
+from tests.test_app import while_serving
 
 NUM_CALLS = 300
 
@@ -43,7 +44,7 @@ async def test_what_a_server_is_told_to_trace_arrives(tmp_path: Path) -> None:
                 await client.recall(history=["item-001"])
 
         directory = write_bundle(tmp_path / "tiny")
-        await while_serving(settings(directory, otlp_endpoint=received.url, trace_sample=1.0), visit)
+        await while_serving(small_settings(directory, otlp_endpoint=received.url, trace_sample=1.0), visit)
     assert set(received.paths) == {"/v1/traces"}
     assert received.services == {"recall-service"}
     names = [span.name for span in received.spans]

@@ -25,7 +25,8 @@ from recall_service.stubs.recall.v1.request_log_pb2 import LoggedRecall
 from tests.request_log.recalls import Counts, make_files, make_log
 from tests.rpc.fake_backend import FakeBackend, Running, by_history, by_prompt, running, until
 from tests.serving.bundles import write_bundle
-from tests.test_app import settings, while_serving
+from tests.serving_here import small_settings
+from tests.test_app import while_serving
 
 
 class Logged:
@@ -74,7 +75,7 @@ async def test_refusals_and_failures_are_logged(tmp_path: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError):
                 await found.service.stub.Recall(request)
     ends = [(record.status_code, record.error_reason) for record in found.records]
-    assert ends == [(14, "NOT_READY"), (3, "INVALID_REQUEST"), (5, "UNKNOWN_VERSION"), (13, "INTERNAL")]
+    assert ends == [(3, "INVALID_REQUEST"), (5, "UNKNOWN_VERSION"), (13, "INTERNAL")]
     for record in found.records:
         assert record.request.request_id
         assert not record.HasField("answer")
@@ -127,7 +128,7 @@ async def test_the_service_logs_counts_and_flushes_upon_sigterm(tmp_path: Path) 
 
     key = SecretStr("0123456789abcdef")
     hashed = {"request_log_user_ids": "hash", "request_log_hash_key": key}
-    await while_serving(settings(bundle, request_log_dir=log, request_log_sample=1, **hashed), visit)
+    await while_serving(small_settings(bundle, request_log_dir=log, request_log_sample=1, **hashed), visit)
     for result in ("written", "sampled_out", "dropped"):
         assert f'recall_request_log_records_total{{result="{result}"}}' in exposed[0]
     records = list(read_log(log))
@@ -141,6 +142,6 @@ async def test_the_service_logs_counts_and_flushes_upon_sigterm(tmp_path: Path) 
 
 async def test_a_service_without_a_directory_to_log_to_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    resolved = settings(write_bundle(tmp_path / "tiny"), request_log_dir=tmp_path / "file")
+    resolved = small_settings(write_bundle(tmp_path / "tiny"), request_log_dir=tmp_path / "file")
     with pytest.raises(SettingsError, match=r"request_log_dir: .*file cannot be written to"):
         await serve(resolved, lambda _: pytest.fail("it serves"))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from recall_service.request_log.frames import (
     FRAME_MAGIC,
     FRAME_START,
     MAX_BLOCK_BYTES,
+    MAX_BLOCK_RECORDS,
     file_header,
     with_crc,
 )
@@ -187,8 +189,15 @@ def compressed(raw: bytes) -> bytes:
         frame_of(compressed(b"\x0a\x00"), num_records=1, raw_len=3),
         frame_of(random_bytes(30), num_records=1, raw_len=1),
         frame_of(b"", num_records=1, raw_len=1, block_len=MAX_BLOCK_BYTES + 1),
+        frame_of(b"", num_records=MAX_BLOCK_RECORDS + 1, raw_len=1),
+        frame_of(compressed(b"\x0a\x00" * 100), num_records=99, raw_len=200),
+        frame_of(compressed(b"\x0a\xff\xff\xff\xff\xff\x00"), num_records=1, raw_len=7),
+        frame_of(compressed(b"\x12\x00"), num_records=1, raw_len=2),
     ],
-    ids=["a bomb", "a record cut short", "no message", "a record too few", "too short", "not compressed", "too large"],
+    ids=[
+        *("a bomb", "a record cut short", "no message", "a record too few", "too short", "not compressed", "too large"),
+        *("too many records", "more records than it says", "a record without end", "another field"),
+    ],
 )
 def test_a_frame_that_lies_costs_itself(frame: bytes, tmp_path: Path) -> None:
     path = tmp_path / "log"
@@ -201,6 +210,19 @@ def test_a_frame_that_lies_costs_itself(frame: bytes, tmp_path: Path) -> None:
     assert found == FRAMES[0] + FRAMES[1]
     assert len(damages) == 1
     assert peak_bytes < 8 * 1024**2
+
+
+@pytest.mark.parametrize("num_records", [1, MAX_BLOCK_RECORDS])
+def test_no_frame_takes_much_memory(num_records: int, tmp_path: Path) -> None:
+    """Records of two bytes, which take hundreds once they are read: a frame of kilobytes wants gigabytes."""
+    raw = b"\x0a\x00" * (MAX_BLOCK_BYTES // 2)
+    path = tmp_path / "log"
+    path.write_bytes(file_header() + frame_of(compressed(raw), num_records=num_records, raw_len=len(raw)))
+    assert path.stat().st_size < 4_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with pytest.raises(RequestLogError, match=r"does not hold the .* its header says"):
+        list(read_log(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < 200_000_000
 
 
 def test_a_record_that_is_kept_does_not_keep_its_frame(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from recall_service.errors import SettingsError
 from recall_service.request_log import files as files_module
 from recall_service.request_log import writer as writer_module
 from recall_service.request_log.files import RotatingFiles, log_files, open_directory
+from recall_service.request_log.frames import MAX_RECORD_BYTES
 from recall_service.request_log.log import RequestLog
 from recall_service.request_log.reader import read_frames, read_log
 from recall_service.stubs.recall.v1 import recall_pb2
@@ -117,6 +118,16 @@ def stuck_log(stuck: StuckFiles, counts: Counts, max_queued_bytes: int) -> Reque
     tell(log, make_record())
     assert stuck.is_stuck.wait(5)
     return log
+
+
+def test_a_record_that_no_reader_would_take_is_dropped(tmp_path: Path, counts: Counts) -> None:
+    log = make_log(make_files(tmp_path), counts)
+    largest, larger = (make_request(scene="x" * length) for length in (MAX_RECORD_BYTES - 1_000, MAX_RECORD_BYTES))
+    for request in (largest, larger):
+        tell(log, make_record(request=request))
+    log.close()
+    assert (counts.written, counts.dropped) == (1, 1)
+    assert [record.request for record in read_log(tmp_path)] == [largest]
 
 
 def test_a_full_queue_drops_and_nobody_waits(tmp_path: Path, counts: Counts, stuck: StuckFiles) -> None:

@@ -12,6 +12,7 @@ from recall_service.engine.request import ScoreSpace
 from recall_service.rpc.backend import RecallBackend
 from recall_service.rpc.server import RecallServer
 from recall_service.serving.hooks import NullObserver
+from recall_service.serving.items_wire import encode_items
 from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery, ServedFrom, ShortReason, Timings
 from recall_service.stubs.recall.v1 import recall_pb2, recall_pb2_grpc
 
@@ -22,12 +23,17 @@ SMALL = BundleInfo("small", "s1", "c8", 10, (4, 4), ScoreSpace.CATALOG, 2, 4, 1,
 def make_answer(num_items: int = 3, *, steps: bool = True, short_reason: ShortReason | None = None) -> RecallAnswer:
     """An answer of three levels with different values everywhere."""
     grid = np.arange(num_items * 3).reshape(num_items, 3)
+    item_ids = tuple(f"item-{rank}" for rank in range(num_items))
+    scores, sids = -1.0 - np.arange(num_items, dtype=np.float64) / 8, grid.astype(np.int32)
+    step_log_probs = (-grid / 16).astype(np.float32) if steps else None
+    step_ranks = (grid + 1).astype(np.int32) if steps else None
     return RecallAnswer(
-        item_ids=tuple(f"item-{rank}" for rank in range(num_items)),
-        scores=-1.0 - np.arange(num_items, dtype=np.float64) / 8,
-        sids=grid.astype(np.int32),
-        step_log_probs=(-grid / 16).astype(np.float32) if steps else None,
-        step_ranks=(grid + 1).astype(np.int32) if steps else None,
+        item_ids=item_ids,
+        scores=scores,
+        sids=sids,
+        step_log_probs=step_log_probs,
+        step_ranks=step_ranks,
+        items_wire=encode_items(item_ids, scores, sids, step_log_probs, step_ranks),
         short_reason=short_reason,
         proven_count=2,
         served_from=ServedFrom.LOCAL_CACHE,
@@ -39,7 +45,7 @@ def make_answer(num_items: int = 3, *, steps: bool = True, short_reason: ShortRe
         unknown_history_items=4,
         rows_forwarded=61,
         rows_skipped=17,
-        timings=Timings(0.000_001, 0.000_02, 0.000_3, 0.004),
+        timings=Timings(0.000_001, 0.000_02, 0.000_3),
     )
 
 
@@ -86,6 +92,7 @@ class RememberingObserver(NullObserver):
         self.rejections: list[str] = []
         self.started: list[str] = []
         self.handled: list[tuple[str, str]] = []
+        self.readiness: list[bool] = []
 
     def stage(self, stage: str, seconds: float) -> None:
         assert seconds >= 0
@@ -100,6 +107,9 @@ class RememberingObserver(NullObserver):
     def rpc_handled(self, method: str, code_name: str, seconds: float) -> None:
         assert seconds >= 0
         self.handled.append((method, code_name))
+
+    def ready(self, *, is_ready: bool) -> None:
+        self.readiness.append(is_ready)
 
 
 class Running(NamedTuple):

@@ -12,6 +12,7 @@ from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery
 from tests.rpc.fake_backend import MAIN, make_answer
 
 SCENE_OF_HOURS = "hours"
+NOTICE_SECONDS = 0.5
 
 
 class SlowBackend:
@@ -30,7 +31,7 @@ class SlowBackend:
 
 async def main() -> None:
     backend = SlowBackend()
-    server = RecallServer(backend, "127.0.0.1:0", drain_seconds=30)
+    server = RecallServer(backend, "127.0.0.1:0", drain_notice_seconds=NOTICE_SECONDS, drain_seconds=30)
     port = await server.start()
     await server.mark_serving()
     signalled = asyncio.create_task(server.serve_until_signal())

@@ -6,10 +6,15 @@ from enum import Enum
 import pytest
 
 from recall_service.engine.request import ScoreSpace, SearchMode
-from recall_service.rpc.convert import to_bundle_message, to_query, to_response
-from recall_service.serving.query import CacheMode, RecallQuery, ServedFrom, ShortReason
+from recall_service.rpc.convert import encode_response, to_bundle_message, to_query
+from recall_service.serving.query import CacheMode, RecallAnswer, RecallQuery, ServedFrom, ShortReason
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import MAIN, by_history, by_prompt, make_answer
+
+
+def read_response(answer: RecallAnswer) -> recall_pb2.RecallResponse:
+    wire = encode_response(answer, request_id="r", attribution_token="t", total_seconds=0.004)
+    return recall_pb2.RecallResponse.FromString(wire)
 
 
 def test_a_request_by_history_becomes_a_question_field_by_field() -> None:
@@ -61,7 +66,7 @@ def test_every_search_mode_of_the_contract_has_a_meaning(name: str, mode: Search
 
 
 def test_an_answer_becomes_a_response_field_by_field() -> None:
-    response = to_response(make_answer(2), request_id="r", attribution_token="t")
+    response = read_response(make_answer(2))
     assert response == recall_pb2.RecallResponse(
         request_id="r",
         items=[
@@ -93,18 +98,18 @@ def test_an_answer_becomes_a_response_field_by_field() -> None:
 
 
 def test_without_steps_items_carry_none() -> None:
-    response = to_response(make_answer(2, steps=False), request_id="r", attribution_token="t")
+    response = read_response(make_answer(2, steps=False))
     assert [(list(item.step_log_probs), list(item.step_ranks)) for item in response.items] == [([], [])] * 2
 
 
 def test_an_answer_without_items_is_a_response_without_items() -> None:
     answer = make_answer(0, short_reason=ShortReason.CATALOG_EXHAUSTED)
-    assert len(to_response(answer, request_id="r", attribution_token="t").items) == 0
+    assert len(read_response(answer).items) == 0
 
 
 @pytest.mark.parametrize("reason", ShortReason)
 def test_a_short_answer_says_why(reason: ShortReason) -> None:
-    completeness = to_response(make_answer(short_reason=reason), request_id="r", attribution_token="t").completeness
+    completeness = read_response(make_answer(short_reason=reason)).completeness
     assert completeness.state == recall_pb2.COMPLETENESS_STATE_SHORT
     assert recall_pb2.ShortReason.Name(completeness.short_reason) == f"SHORT_REASON_{reason.name}"
 
@@ -115,7 +120,7 @@ def test_a_short_answer_says_why(reason: ShortReason) -> None:
     ids=str,
 )
 def test_enums_keep_their_names_on_the_wire(field: str, member: Enum) -> None:
-    response = to_response(dataclasses.replace(make_answer(), **{field: member}), request_id="r", attribution_token="t")
+    response = read_response(dataclasses.replace(make_answer(), **{field: member}))
     value = response.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number[getattr(response, field)]
     assert value.name == f"{field.upper()}_{member.name}"
 

@@ -9,8 +9,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from recall_service.errors import SetupError
+from recall_service.rpc.connection_options import MAX_REQUEST_BYTES
 from recall_service.rpc.health import HealthServicer
-from recall_service.rpc.server import MAX_REQUEST_BYTES, SERVICE_NAME, RecallServer
+from recall_service.rpc.server import SERVICE_NAME, RecallServer
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import FakeBackend, Running, by_history, by_prompt, running, until
 
@@ -90,7 +91,7 @@ async def test_a_taken_port_is_an_error_that_names_it() -> None:
 async def test_draining_refuses_new_calls_and_finishes_those_inside() -> None:
     gate = asyncio.Event()
     backend = FakeBackend(gate=gate)
-    async with running(backend) as service:
+    async with running(backend, drain_notice_seconds=0.1) as service:
         watch = health_pb2_grpc.HealthStub(service.channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE_NAME))
         assert (await watch.read()).status == SERVING
         inside = [service.stub.Recall(by_history(num_items=count)) for count in (1, 2, 3)]
@@ -98,6 +99,7 @@ async def test_draining_refuses_new_calls_and_finishes_those_inside() -> None:
 
         drain = asyncio.create_task(service.server.drain())
         assert (await watch.read()).status == NOT_SERVING
+        await until(lambda: not service.server.lets_calls_in)
         with pytest.raises(grpc.aio.AioRpcError, match="shutting down") as caught:
             await service.stub.Recall(by_history())
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -111,6 +113,31 @@ async def test_draining_refuses_new_calls_and_finishes_those_inside() -> None:
         assert await watch.read() is grpc.aio.EOF
         assert await watch.code() is grpc.StatusCode.OK
         await asyncio.wait_for(drain, 5)
+
+
+async def test_who_is_unwell_says_so_and_lets_calls_in_all_the_same() -> None:
+    async with running(FakeBackend(), serving=False) as service:
+        await service.server.set_healthy(False)
+        await service.server.mark_serving()
+        assert await health_of(service, "") == NOT_SERVING
+        await service.stub.Recall(by_history())
+        await service.server.set_healthy(True)
+        assert await health_of(service, "") == SERVING
+        await service.server.set_healthy(False)
+        assert [await health_of(service, name) for name in SERVICES] == [NOT_SERVING] * 2
+        assert service.observer.readiness == [False, False, False, True, False]
+
+
+async def test_a_draining_server_is_not_ready_whatever_it_hears() -> None:
+    async with running(FakeBackend(), drain_notice_seconds=0.1) as service:
+        assert service.observer.readiness == [False, True]
+        drain = asyncio.create_task(service.server.drain())
+        await until(lambda: len(service.observer.readiness) == 3)
+        await service.stub.Recall(by_history())
+        await service.server.set_healthy(True)
+        assert await health_of(service, "") == NOT_SERVING
+        assert service.observer.readiness[2:] == [False, False]
+        await drain
 
 
 async def test_a_call_that_outlasts_the_drain_is_cut_off() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from recall_service import __version__
 from recall_service.rpc.admission import Admission
+from recall_service.rpc.authentication import Authentication, Right
 from recall_service.rpc.guard import CallGuard
+from recall_service.rpc.limits import Limits
 from recall_service.rpc.observer import NullCallLog, NullCallTracer
 from recall_service.rpc.recall_log import NullRecallLog
 from recall_service.rpc.request_id import choose_request_id
@@ -99,8 +101,8 @@ class ExpiredContext:
     def add_done_callback(self, callback: Callable[[object], None]) -> None:
         callback(self)
 
-    async def abort_with_status(self, status: grpc.Status) -> None:
-        self.code = status.code
+    async def abort(self, code: grpc.StatusCode, *details: object) -> None:
+        self.code = code
         raise grpc.aio.AbortError
 
 
@@ -108,10 +110,12 @@ async def test_an_expired_deadline_is_refused_before_any_work() -> None:
     backend, observer, context = FakeBackend(), RememberingObserver(), ExpiredContext()
     admission = Admission()
     admission.open()
-    guard = CallGuard(admission, observer, observer, NullCallLog(), NullCallTracer())
-    servicer = RecallServicer(backend, guard, observer, NullCallTracer(), NullRecallLog(), max_batch_requests=1)
+    guard = CallGuard(Authentication(), Right.RECALL, admission, observer, observer, NullCallLog(), NullCallTracer())
+    servicer = RecallServicer(
+        backend, guard, Limits(), observer, NullCallTracer(), NullRecallLog(), max_batch_requests=1
+    )
     with pytest.raises(grpc.aio.AbortError):
-        await servicer.Recall(by_history(), cast("grpc.aio.ServicerContext[Any, Any]", context))
+        await servicer.recall(by_history().SerializeToString(), cast("grpc.aio.ServicerContext[Any, Any]", context))
     assert context.code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert backend.queries == []
     assert observer.rejections == ["deadline"]
@@ -161,3 +165,23 @@ async def test_a_batch_of_a_wrong_size_is_refused_as_a_whole(num_requests: int) 
             await service.stub.BatchRecall(recall_pb2.BatchRecallRequest(requests=[by_history()] * num_requests))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert backend.queries == []
+
+
+@pytest.mark.parametrize("method", ["Recall", "BatchRecall", "GetServingInfo"])
+async def test_bytes_that_are_no_message_are_refused_and_named(method: str) -> None:
+    backend = FakeBackend()
+    async with running(backend) as service:
+        send = service.channel.unary_unary(f"/recall.v1.RecallService/{method}")
+        with pytest.raises(grpc.aio.AioRpcError, match=f"request: 2 bytes that are no recall.v1.{method}") as caught:
+            await send(b"\xff\xff")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert backend.queries == []
+    assert service.observer.rejections == ["invalid"]
+    assert service.observer.handled == [(method, "INVALID_ARGUMENT")]
+
+
+async def test_nothing_of_a_call_that_is_not_let_in_is_read() -> None:
+    async with running(FakeBackend(), serving=False) as service:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.channel.unary_unary("/recall.v1.RecallService/Recall")(b"\xff\xff")
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -19,12 +19,14 @@ from recall_service.errors import (
     ModelOutputError,
     NotReady,
     Overloaded,
+    PermissionDenied,
     RecallError,
     ReplayError,
     RequestCancelled,
     RequestLogError,
     SettingsError,
     SetupError,
+    Unauthenticated,
     UnknownVersion,
     Violation,
 )
@@ -34,6 +36,8 @@ from tests.rpc.fake_backend import FakeBackend, by_history, running
 ROWS = [
     (InvalidRequest([Violation("prompt.token_ids[1]", "7 is too large")]), "INVALID_ARGUMENT", "INVALID_REQUEST"),
     (HistoryEmpty("nothing known"), "FAILED_PRECONDITION", "HISTORY_EMPTY"),
+    (Unauthenticated("no token that is known here"), "UNAUTHENTICATED", "UNAUTHENTICATED"),
+    (PermissionDenied("no right to it"), "PERMISSION_DENIED", "PERMISSION_DENIED"),
     (Overloaded("queue full", retry_after_seconds=0.25), "RESOURCE_EXHAUSTED", "OVERLOADED"),
     (DeadlineExpired("prefill"), "DEADLINE_EXCEEDED", "DEADLINE_EXPIRED"),
     (RequestCancelled("gone"), "CANCELLED", "CANCELLED"),
@@ -96,6 +100,20 @@ def test_overload_says_when_to_come_back() -> None:
     retry = RetryInfo()
     assert status_of(Overloaded("full", retry_after_seconds=0.25), "r").details[0].Unpack(retry)
     assert retry.retry_delay.ToTimedelta().total_seconds() == 0.25
+
+
+async def test_overload_pushes_back_clients_that_know_nothing_of_our_details() -> None:
+    async with running(FakeBackend(Overloaded("full", retry_after_seconds=0.2501))) as service:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.stub.Recall(by_history())
+    assert dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"] == "251"
+
+
+async def test_nothing_else_pushes_back() -> None:
+    async with running(FakeBackend(NotReady("warming"))) as service:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.stub.Recall(by_history())
+    assert "grpc-retry-pushback-ms" not in dict(caught.value.trailing_metadata())
 
 
 def test_an_expired_deadline_names_its_stage() -> None:

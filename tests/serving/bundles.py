@@ -20,7 +20,7 @@ from tests.make_checkpoint import make_model, write_checkpoint
 
 LAYOUT = SidLayout((4, 5, 6))
 TOKEN_TEMPLATES = ("<a_{code}>", "<b_{code}>", "<c_{code}>")
-LIMITS = EngineLimits(max_rows=128, max_waiting=64, context_pages=64, page_len=8, max_prompt_tokens=120)
+LIMITS = EngineLimits(max_rows=128, context_pages=64, page_len=8, max_prompt_tokens=120)
 VOCAB_SIZE = 280  # the tokenizer's 274 and some padding rows
 NUM_BYTES = 256
 

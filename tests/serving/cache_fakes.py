@@ -10,18 +10,24 @@ import numpy as np
 
 from recall_service.engine.request import ScoreSpace
 from recall_service.serving.hooks import NullObserver
+from recall_service.serving.items_wire import encode_items
 from recall_service.serving.query import RecallAnswer, ServedFrom, Timings
 
 
 def make_answer(num_items: int = 5, *, with_steps: bool = False, **changes: Any) -> RecallAnswer:
     generator = np.random.default_rng(num_items)
     sids = generator.integers(0, 256, (num_items, 4), np.int32)
+    item_ids = tuple(f"item-ö-{i}" for i in range(num_items))
+    scores = -np.sort(generator.random(num_items))
+    step_log_probs = -generator.random((num_items, 4), np.float32) if with_steps else None
+    step_ranks = sids + 1 if with_steps else None
     answer = RecallAnswer(
-        item_ids=tuple(f"item-ö-{i}" for i in range(num_items)),
-        scores=-np.sort(generator.random(num_items)),
+        item_ids=item_ids,
+        scores=scores,
         sids=sids,
-        step_log_probs=-generator.random((num_items, 4), np.float32) if with_steps else None,
-        step_ranks=sids + 1 if with_steps else None,
+        step_log_probs=step_log_probs,
+        step_ranks=step_ranks,
+        items_wire=encode_items(item_ids, scores, sids, step_log_probs, step_ranks),
         short_reason=None,
         proven_count=num_items // 2,
         served_from=ServedFrom.ENGINE,
@@ -33,7 +39,7 @@ def make_answer(num_items: int = 5, *, with_steps: bool = False, **changes: Any)
         unknown_history_items=3,
         rows_forwarded=121,
         rows_skipped=79,
-        timings=Timings(0.1, 0.2, 0.3, 0.6),
+        timings=Timings(0.1, 0.2, 0.3),
     )
     return dataclasses.replace(answer, **changes)
 
@@ -53,6 +59,7 @@ class CountingObserver(NullObserver):
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.coalesced = 0
+        self.refreshes: Counter[str] = Counter()
         self.breaker: list[bool] = []
         self.stages: Counter[str] = Counter()
 
@@ -64,6 +71,9 @@ class CountingObserver(NullObserver):
 
     def cache_coalesced(self) -> None:
         self.coalesced += 1
+
+    def cache_refresh(self, result: str) -> None:
+        self.refreshes[result] += 1
 
     def cache_breaker(self, *, is_open: bool) -> None:
         self.breaker.append(is_open)
@@ -81,8 +91,8 @@ class Computation:
         return self.expected
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait, for at most 5 s, for something that happens in the background."""
-    async with asyncio.timeout(5):
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 5.0) -> None:
+    """Wait, for at most so long, for something that happens in the background."""
+    async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.005)

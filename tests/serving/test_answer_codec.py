@@ -20,15 +20,23 @@ def test_an_answer_comes_back_whole(num_items: int, *, with_steps: bool) -> None
     answer = make_answer(num_items, with_steps=with_steps)
     back = decode(encode(answer, KEY), KEY)
     assert back is not None
-    assert stored_part(back) == stored_part(answer)
-    assert (back.served_from, back.rows_forwarded, back.timings) == (ServedFrom.SHARED_CACHE, 0, Timings())
+    assert stored_part(back.answer) == stored_part(answer)
+    assert back.answer.served_from is ServedFrom.SHARED_CACHE
+    assert (back.answer.rows_forwarded, back.answer.timings) == (0, Timings())
 
 
 def test_what_comes_back_cannot_be_written_into() -> None:
     back = decode(encode(make_answer(with_steps=True), KEY), KEY)
     assert back is not None
     with pytest.raises(ValueError, match="read-only"):
-        back.scores[0] = 0.0
+        back.answer.scores[0] = 0.0
+
+
+@pytest.mark.parametrize("stamp", [0, 1, 1_800_000_000_000, 2**64 - 1])
+def test_until_when_it_is_fresh_comes_back(stamp: int) -> None:
+    back = decode(encode(make_answer(), KEY, stamp), KEY)
+    assert back is not None
+    assert back.fresh_until_unix_ms == stamp
 
 
 def test_a_short_answer_is_refused() -> None:
@@ -90,7 +98,7 @@ def test_one_flipped_bit_never_changes_an_answer(position: int, bit: int) -> Non
     value = bytearray(encode(answer, KEY))
     value[position % len(value)] ^= 1 << bit
     back = decode(bytes(value), KEY)
-    assert back is None or stored_part(back) == stored_part(answer)
+    assert back is None or stored_part(back.answer) == stored_part(answer)
 
 
 @given(st.binary(max_size=200))

@@ -57,6 +57,8 @@ def answer_of(bundle: Bundle) -> list[tuple[list[int], float]]:
     ("text", "parts"),
     [
         ("[bundle", ["not readable as TOML"]),
+        ("x = " + "[" * 100_000, ["not readable as TOML"]),
+        ("x = " + "9" * 5_000, ["not readable as TOML"]),
         ('[bundle]\nname = "x"\n', ["sid is missing; add it"]),
         ('[sid]\ntokens = ["<a_{code}>"]\n', ["bundle is missing; add it"]),
         ('[bundle]\nname = "x"\nlabel = "y"\n[sid]\ntokens = ["<a_{code}>"]\n', ["bundle.label", "no known key"]),
@@ -64,7 +66,17 @@ def answer_of(bundle: Bundle) -> list[tuple[list[int], float]]:
         ('[bundle]\nname = "x"\n[sid]\ntokens = ["<a_1>"]\n', ["sid: tokens[0] is '<a_1>'", "{code} exactly once"]),
         ('[bundle]\nname = "x"\n[sid]\ntokens = []\n', ["sid.tokens is []", "at least 1"]),
     ],
-    ids=["no TOML", "no [sid]", "no [bundle]", "unknown key", "name with a space", "no {code}", "no levels"],
+    ids=[
+        "no TOML",
+        "too deep",
+        "too long a number",
+        "no [sid]",
+        "no [bundle]",
+        "unknown key",
+        "name with a space",
+        "no {code}",
+        "no levels",
+    ],
 )
 def test_a_text_that_is_no_bundle_file(tmp_path: Path, text: str, parts: list[str]) -> None:
     (tmp_path / "bundle.toml").write_text(text)
@@ -89,6 +101,8 @@ def test_a_text_that_is_no_bundle_file(tmp_path: Path, text: str, parts: list[st
         ({"prompt": {"prefix": "", "empty_history": "serve"}}, ["prompt.empty_history: 'serve'", "add one"]),
         ({"sid": {"tokens": ["<a_{code}>", "<b_{code}>"]}}, ["sid.tokens: 2 levels", "have 3"]),
         ({"model": {"path": "nowhere"}}, ["model.path 'nowhere' is no directory; correct it"]),
+        ({"model": {"path": "x" * 300}}, ["is no directory; correct it"]),
+        ({"catalog": {"path": "x" * 300}}, ["does not exist", "item-catalog build"]),
         ({"catalog": {"path": "nowhere"}}, ["catalog.path 'nowhere' does not exist", "item-catalog build"]),
         ({"catalog": {"codebook_sizes": [4, 5, 6]}}, ["catalog.codebook_sizes", "remove it"]),
     ],
@@ -226,6 +240,12 @@ def test_a_broken_tokenizer(directory: Path, name: str, content: str | None) -> 
     else:
         path.write_text(content)
     assert_refused(directory, CheckpointError, str(directory / "model"), "no readable tokenizer", "copy tokenizer.json")
+
+
+def test_a_tokenizer_that_fails_at_its_work(directory: Path) -> None:
+    path = directory / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": [1]}))
+    assert_refused(directory, CheckpointError, str(directory / "model"), "a tokenizer that cannot encode", "copy")
 
 
 def test_sampling_defaults_change_no_answer(directory: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest, BeamResult
-from recall_service.errors import EngineFailure, InvalidRequest, ModelOutputError, NotReady, Overloaded
+from recall_service.errors import EngineFailure, InvalidRequest, ModelOutputError, NotReady
 from recall_service.serving.bundle import Bundle, load_bundle
 from recall_service.serving.engine_runner import EngineRunner
 from tests.engine.driving import assert_all_free
 from tests.rpc.fake_backend import until
 from tests.serving.bundles import LIMITS, write_bundle
+from tests.serving.forward_gate import ForwardGate
 
 Ask = Callable[..., BeamRequest]
 
@@ -55,36 +55,9 @@ async def runner(bundle: Bundle) -> AsyncIterator[EngineRunner]:
     runner.stop()
 
 
-class Gate:
-    """Stands before the model's forward: `open` lets one pass, `lift` lets all pass from then on."""
-
-    def __init__(self, forward: Callable[..., Tensor]) -> None:
-        self._forward = forward
-        self._passes = threading.Semaphore(0)
-        self._lifted = False
-        self.num_arrived = 0
-
-    def __call__(self, *arguments: Any) -> Tensor:
-        self.num_arrived += 1
-        if not self._lifted:
-            assert self._passes.acquire(timeout=10)
-        return self._forward(*arguments)
-
-    def open(self) -> None:
-        self._passes.release()
-
-    def lift(self) -> None:
-        self._lifted = True
-        self._passes.release(10)
-
-    async def arrival(self, number: int) -> None:
-        """Wait until the engine stands before its `number`-th forward."""
-        await until(lambda: self.num_arrived >= number)
-
-
 @pytest.fixture
-def gate(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate = Gate(bundle.model.hidden)
+def gate(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForwardGate]:
+    gate = ForwardGate(bundle.model.hidden)
     monkeypatch.setattr(bundle.model, "hidden", gate)
     yield gate
     gate.lift()
@@ -105,10 +78,10 @@ def raising_once(error: Exception, otherwise: Callable[..., Any]) -> Callable[..
     """A stand-in that raises on its first call."""
     errors = [error]
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         if errors:
             raise errors.pop()
-        return otherwise(*arguments)
+        return otherwise(*arguments, **named)
 
     return call
 
@@ -131,7 +104,7 @@ async def test_a_request_the_engine_refuses_fails_alone(bundle: Bundle, runner: 
 
 @pytest.mark.parametrize(("forward", "stage"), [(1, "prefill"), (2, "decode"), (3, "decode")])
 async def test_cancelling_a_running_search_hurts_nobody(
-    bundle: Bundle, runner: EngineRunner, ask: Ask, gate: Gate, forward: int, stage: str
+    bundle: Bundle, runner: EngineRunner, ask: Ask, gate: ForwardGate, forward: int, stage: str
 ) -> None:
     stages: list[str] = []
     gone = asyncio.create_task(runner.search(ask(1), stages.append))
@@ -150,7 +123,7 @@ async def test_cancelling_a_running_search_hurts_nobody(
 
 
 async def test_cancelling_a_queued_search_lets_the_next_one_in(
-    bundle: Bundle, runner: EngineRunner, ask: Ask, gate: Gate
+    bundle: Bundle, runner: EngineRunner, ask: Ask, gate: ForwardGate
 ) -> None:
     """Two fill the engine, two wait; one of those leaves, and a third comes."""
     stages: list[str] = []
@@ -172,7 +145,7 @@ async def test_cancelling_a_queued_search_lets_the_next_one_in(
 
 
 async def test_a_search_cancelled_before_the_engine_saw_it_is_never_run(
-    runner: EngineRunner, ask: Ask, gate: Gate
+    runner: EngineRunner, ask: Ask, gate: ForwardGate
 ) -> None:
     first = asyncio.create_task(runner.search(ask(1)))
     await gate.arrival(1)
@@ -185,19 +158,6 @@ async def test_a_search_cancelled_before_the_engine_saw_it_is_never_run(
     await until(lambda: runner.engine.is_idle)
     assert unseen.cancelled()
     assert gate.num_arrived == 3  # the first one's own
-
-
-async def test_a_full_queue_refuses_and_recovers(bundle: Bundle, ask: Ask, gate: Gate) -> None:
-    runner = EngineRunner(BeamEngine(bundle.model, replace(LIMITS, max_steps=3, max_waiting=2, max_rows=16)), "tiny")
-    outcomes = [asyncio.create_task(runner.search(ask(number))) for number in range(6)]
-    await gate.arrival(1)
-    gate.lift()
-    done = await asyncio.gather(*outcomes, return_exceptions=True)
-    refused = [outcome for outcome in done if isinstance(outcome, Overloaded)]
-    assert len(refused) >= 1
-    assert all(isinstance(outcome, BeamResult | Overloaded) for outcome in done)
-    assert_same(await runner.search(ask(7)), alone(bundle, ask(7)))
-    runner.stop()
 
 
 @pytest.mark.parametrize(
@@ -231,7 +191,7 @@ async def test_a_forward_that_raises_fails_its_requests_alone(
 
 @pytest.mark.parametrize("method", ["submit", "cancel"])
 async def test_a_fault_between_steps_does_not_end_the_thread(
-    bundle: Bundle, runner: EngineRunner, ask: Ask, gate: Gate, monkeypatch: pytest.MonkeyPatch, method: str
+    bundle: Bundle, runner: EngineRunner, ask: Ask, gate: ForwardGate, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(BeamEngine, method, raising_once(ZeroDivisionError(), getattr(BeamEngine, method)))
     unlucky = asyncio.create_task(runner.search(ask(1)))
@@ -259,7 +219,7 @@ async def test_logits_that_are_no_numbers_fail_alone(runner: EngineRunner, ask: 
     assert_same(good, expected)
 
 
-async def test_stopping_fails_what_is_under_way(bundle: Bundle, ask: Ask, gate: Gate) -> None:
+async def test_stopping_fails_what_is_under_way(bundle: Bundle, ask: Ask, gate: ForwardGate) -> None:
     runner = EngineRunner(BeamEngine(bundle.model, replace(LIMITS, max_steps=3, max_rows=64)), "tiny")
     running = asyncio.create_task(runner.search(ask(1, beam_width=64)))
     await gate.arrival(1)
@@ -285,7 +245,7 @@ async def test_an_idle_runner_stops_at_once(bundle: Bundle) -> None:
     assert time.monotonic() - started < 1
 
 
-def test_an_asker_whose_loop_is_gone_does_not_end_the_thread(bundle: Bundle, ask: Ask, gate: Gate) -> None:
+def test_an_asker_whose_loop_is_gone_does_not_end_the_thread(bundle: Bundle, ask: Ask, gate: ForwardGate) -> None:
     runner = EngineRunner(BeamEngine(bundle.model, replace(LIMITS, max_steps=3)), "tiny")
 
     async def leave_without_answer() -> None:

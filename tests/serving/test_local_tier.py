@@ -1,7 +1,9 @@
 import time
+import tracemalloc
 
 import pytest
 
+from recall_service.serving.answer_codec import decode, encode
 from recall_service.serving.local_tier import LocalTier, resident_bytes
 from recall_service.serving.query import ServedFrom, Timings
 from recall_service.serving.time_to_live import TimeToLive
@@ -20,8 +22,9 @@ def test_gives_back_what_it_was_given_as_its_own(observer: CountingObserver) -> 
     tier.put(b"key", answer)
     back = tier.get(b"key")
     assert back is not None
-    assert stored_part(back) == stored_part(answer)
-    assert (back.served_from, back.rows_forwarded, back.timings) == (ServedFrom.LOCAL_CACHE, 0, Timings())
+    assert stored_part(back.answer) == stored_part(answer)
+    assert back.answer.served_from is ServedFrom.LOCAL_CACHE
+    assert (back.answer.rows_forwarded, back.answer.timings) == (0, Timings())
     assert observer.requests == {("local", "miss"): 1, ("local", "hit"): 1}
 
 
@@ -47,6 +50,53 @@ def test_an_answer_expires(observer: CountingObserver) -> None:
     assert tier.get(b"key") is not None
     time.sleep(0.025)
     assert tier.get(b"key") is None
+
+
+def test_a_stale_answer_is_kept_for_a_while_and_says_so(observer: CountingObserver) -> None:
+    tier = LocalTier(max_bytes=1_000_000, time_to_live=TimeToLive(0.02, 0.0, 0.05), observer=observer)
+    tier.put(b"key", make_answer())
+    fresh = tier.get(b"key")
+    assert fresh is not None
+    assert not fresh.is_stale
+    time.sleep(0.025)
+    stale = tier.get(b"key")
+    assert stale is not None
+    assert stale.is_stale
+    time.sleep(0.055)
+    assert tier.get(b"key") is None
+    assert observer.requests == {("local", "hit"): 1, ("local", "stale"): 1, ("local", "miss"): 1}
+
+
+def test_another_tier_may_say_until_when_an_answer_is_fresh(observer: CountingObserver) -> None:
+    tier = make_tier(1_000_000, observer)
+    tier.put(b"key", make_answer(), time.monotonic() + 0.02)
+    assert tier.get(b"key") is not None
+    time.sleep(0.025)
+    assert tier.get(b"key") is None
+
+
+@pytest.mark.parametrize("with_steps", [False, True], ids=["plain", "with_steps"])
+@pytest.mark.parametrize("num_items", [1, 200])
+def test_an_answer_takes_no_more_memory_than_it_is_counted_for(
+    num_items: int, observer: CountingObserver, *, with_steps: bool
+) -> None:
+    """As Redis sends it, whose arrays are views: the largest kind."""
+    value = encode(make_answer(num_items, with_steps=with_steps), bytes(32))
+    tier = make_tier(1 << 30, observer)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(50):
+            stored = decode(value, bytes(32))
+            assert stored is not None
+            tier.put(number.to_bytes(32, "big"), stored.answer)
+        del stored
+        used = (tracemalloc.get_traced_memory()[0] - before) / 50
+    finally:
+        tracemalloc.stop()
+    kept = tier.get(bytes(32))
+    assert kept is not None
+    assert 0.5 * resident_bytes(kept.answer) < used <= resident_bytes(kept.answer)
 
 
 def test_lives_differ_but_within_their_bounds() -> None:

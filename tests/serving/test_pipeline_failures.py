@@ -46,15 +46,64 @@ async def test_a_failed_step(served: Served, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_full_queue(directories: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64, max_waiting=1))
+    """One runs, one waits, four are refused; asked again, the waiting one's question is answered from the cache."""
+    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64, max_queue_rows=72))
     slow_down(served, monkeypatch, 0.2)
     calls = [served.recall((f"item-{number:03d}",), beam_width=64) for number in range(6)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, Overloaded)]
-    assert 1 <= len(refused) < 6
+    assert len(refused) == 4
     assert refused[0].retry_after_seconds > 0
-    assert served.observer.of("rejected") == [("rejected", "queue_full")] * len(refused)
+    assert served.observer.of("rejected") == [("rejected", "queue_full")] * 4
+    assert (await served.recall(("item-001",), beam_width=64)).served_from is ServedFrom.LOCAL_CACHE
     served.registry.close()
+
+
+async def test_what_waits_is_seen_while_a_step_goes_on(
+    directories: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine itself has not seen it yet."""
+    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64))
+    slow_down(served, monkeypatch, 0.2)
+    calls = [asyncio.create_task(served.recall((f"item-{number:03d}",), beam_width=64)) for number in range(3)]
+    await until(lambda: served.live().runner.engine.num_running == 1)
+    load = served.registry.load()
+    assert (load["queue_depth"], load["queue_rows"], load["inflight_requests"]) == (2, 128, 1)
+    assert load["queue_tokens"] > 0
+    await asyncio.gather(*calls)
+    load = served.registry.load()
+    assert load["queue_depth"] == load["queue_rows"] == load["queue_tokens"] == 0
+    served.registry.close()
+
+
+async def test_a_refusal_counts_by_the_limit_that_was_met(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await served.recall((f"item-{number:03d}",))
+    slow_down(served, monkeypatch, 0.1)
+    patient = asyncio.create_task(served.recall(("item-010",)))
+    await asyncio.sleep(0.02)
+    with pytest.raises(Overloaded):
+        await served.recall(("item-011",), deadline=time.monotonic() + 0.000_5)
+    assert served.observer.of("rejected") == [("rejected", "deadline")]
+    await patient
+
+
+async def test_only_those_who_lead_pass_the_gate_and_a_follower_still_ends_at_its_deadline(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P30: equal questions take up one place, however many they are."""
+    slow_down(served, monkeypatch, 0.5)
+    gate = served.live().runner.gate
+    leader = asyncio.create_task(served.recall())
+    await until(lambda: gate.num_inside == 1)
+    followers = [asyncio.create_task(served.recall()) for _ in range(20)]
+    started = time.monotonic()
+    with pytest.raises(DeadlineExpired):
+        await served.recall(deadline=started + 0.1)
+    assert time.monotonic() - started < 0.4
+    assert gate.num_inside == 1
+    answers = await asyncio.gather(leader, *followers)
+    assert {answer.item_ids for answer in answers} == {answers[0].item_ids}
 
 
 async def test_a_deadline_passes_while_a_long_step_runs(

@@ -8,19 +8,20 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from recall_service.serving.answer_codec import FORMAT_VERSION, encode
+from recall_service.serving import redis_tier
+from recall_service.serving.answer_codec import FORMAT_VERSION, decode, encode
 from recall_service.serving.query import CacheMode, RecallAnswer, ServedFrom
 from recall_service.serving.result_cache import ResultCache
 from recall_service.stubs.recall.v1 import cache_pb2
 from tests.redis_server import RedisServer, free_port
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part
-from tests.serving.conftest import TIMEOUT_SECONDS, CacheFactory
+from tests.serving.conftest import MOST_DELAY_SECONDS, TIMEOUT_SECONDS, CacheFactory
+from tests.slow_proxy import black_hole, slow_proxy
 
 pytestmark = pytest.mark.redis
 
 KEY = bytes(31) + b"\x02"
 NAME = f"recall:test:{KEY.hex()}"
-MOST_DELAY_SECONDS = TIMEOUT_SECONDS + 0.15  # what two shared cores may add
 
 
 async def ask(cache: ResultCache, computation: Computation) -> RecallAnswer:
@@ -68,6 +69,24 @@ async def test_something_else_listens(reply: bytes, make_cache: CacheFactory, co
         await cache.close()
 
 
+@pytest.mark.parametrize(
+    "url", ["redis://{}", "redis+sentinel://{}/answers", "redis+cluster://{}"], ids=["server", "sentinel", "cluster"]
+)
+async def test_nothing_is_tried_twice(url: str, make_cache: CacheFactory, computation: Computation) -> None:
+    connections = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        cache = make_cache(url.format(f"127.0.0.1:{server.sockets[0].getsockname()[1]}"), failures=1)
+        assert (await ask(cache, computation)).served_from is ServedFrom.ENGINE
+        await asyncio.sleep(0.3)
+        assert connections == 1
+
+
 async def test_frozen(
     make_cache: CacheFactory, own_redis_server: RedisServer, computation: Computation, observer: CountingObserver
 ) -> None:
@@ -84,6 +103,20 @@ async def test_frozen(
     own_redis_server.thaw()
 
 
+async def test_a_get_ends_with_its_budget(make_cache: CacheFactory, own_redis_server: RedisServer) -> None:
+    """Not with the longer ones of puts and sockets. Half of the questions: others run on these cores as well."""
+    own_redis_server.start()
+    cache = make_cache(own_redis_server.url, failures=1000)
+    own_redis_server.freeze()
+    seconds = []
+    for number in range(9):
+        started = time.perf_counter()
+        await cache.answer(number.to_bytes(32, "big"), CacheMode.USE, Computation())
+        seconds.append(time.perf_counter() - started)
+    own_redis_server.thaw()
+    assert TIMEOUT_SECONDS * 0.9 < sorted(seconds)[4] < TIMEOUT_SECONDS * 2
+
+
 async def test_frozen_with_five_hundred_asking(make_cache: CacheFactory, own_redis_server: RedisServer) -> None:
     own_redis_server.start()
     cache = make_cache(own_redis_server.url, pool_size=4)
@@ -91,7 +124,7 @@ async def test_frozen_with_five_hundred_asking(make_cache: CacheFactory, own_red
     computation = Computation()
     started = time.perf_counter()
     await asyncio.gather(*(cache.answer(n.to_bytes(32, "big"), CacheMode.USE, computation) for n in range(500)))
-    assert time.perf_counter() - started < MOST_DELAY_SECONDS + 0.5  # 500 tasks have to be run, too
+    assert time.perf_counter() - started < MOST_DELAY_SECONDS + 1.5  # 500 tasks have to be run, too
     assert computation.runs == 500
     own_redis_server.thaw()
 
@@ -106,11 +139,106 @@ async def test_slow(
     cache = make_cache(redis_server.url, failures=100)
     await ask(cache, computation)
     await eventually(lambda: redis_client.exists(NAME))
+    errors = observer.requests["redis", "error"]
     await redis_client.client_pause(int(TIMEOUT_SECONDS * 2000))
     assert (await ask(cache, computation)).served_from is ServedFrom.ENGINE
-    assert observer.requests["redis", "error"] == 1
+    assert observer.requests["redis", "error"] == errors + 1
     await asyncio.sleep(TIMEOUT_SECONDS * 2)
     assert (await ask(cache, computation)).served_from is ServedFrom.SHARED_CACHE
+
+
+async def test_slow_by_200_ms(
+    make_cache: CacheFactory, redis_server: RedisServer, computation: Computation, observer: CountingObserver
+) -> None:
+    """The breaker spares most questions even the budget, and closes by itself once Redis is quick again."""
+    async with slow_proxy(redis_server.port) as proxy:
+        cache = make_cache(f"redis://127.0.0.1:{proxy.port}", failures=3, open_seconds=0.3)
+        await ask(cache, computation)
+        await asyncio.sleep(0.05)
+        assert (await ask(cache, computation)).served_from is ServedFrom.SHARED_CACHE
+        proxy.delay_seconds = 0.2
+        started = time.perf_counter()
+        for _ in range(100):
+            assert (await ask(cache, computation)).served_from is ServedFrom.ENGINE
+        assert time.perf_counter() - started < 0.2 * 10
+        assert observer.breaker == [True]
+        proxy.delay_seconds = 0.0
+
+        async def answers_again() -> bool:
+            return (await ask(cache, computation)).served_from is ServedFrom.SHARED_CACHE
+
+        await eventually(answers_again)
+        assert observer.breaker == [True, False]
+        await cache.close()
+
+
+async def test_black_hole_with_five_hundred_asking(make_cache: CacheFactory) -> None:
+    """Nobody even accepts: each question is late by the budget, not by the sum of what fifty connections wait."""
+    with black_hole() as port:
+        cache = make_cache(f"redis://127.0.0.1:{port}", pool_size=50, failures=1000)
+        computation = Computation()
+        seconds: list[float] = []
+
+        async def ask_one(number: int) -> None:
+            started = time.perf_counter()
+            await cache.answer(number.to_bytes(32, "big"), CacheMode.USE, computation)
+            seconds.append(time.perf_counter() - started)
+
+        await asyncio.gather(*(ask_one(number) for number in range(500)))
+        assert computation.runs == 500
+        assert sorted(seconds)[494] < MOST_DELAY_SECONDS + 1.5  # 500 tasks have to be run, too
+        await cache.close()
+
+
+async def test_past_a_bound_of_commands_under_way_redis_is_not_asked(
+    make_cache: CacheFactory, own_redis_server: RedisServer, observer: CountingObserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_tier, "_MAX_PENDING_COMMANDS", 10)
+    own_redis_server.start()
+    cache = make_cache(own_redis_server.url, failures=1000)
+    own_redis_server.freeze()
+    computation = Computation()
+    await asyncio.gather(*(cache.answer(n.to_bytes(32, "big"), CacheMode.USE, computation) for n in range(25)))
+    own_redis_server.thaw()
+    assert computation.runs == 25
+    assert (observer.requests["redis", "error"], observer.requests["redis", "bypass"]) == (10, 15)
+
+
+async def test_killed_while_many_ask(make_cache: CacheFactory, own_redis_server: RedisServer) -> None:
+    own_redis_server.start()
+    cache = make_cache(own_redis_server.url, failures=5)
+    computation = Computation()
+    seconds: list[float] = []
+
+    async def ask_on(number: int) -> None:
+        for turn in range(5):
+            started = time.perf_counter()
+            answer = await cache.answer((number % 20 * 10 + turn).to_bytes(32, "big"), CacheMode.USE, computation)
+            seconds.append(time.perf_counter() - started)
+            assert stored_part(answer) == stored_part(computation.expected)
+
+    asking = asyncio.gather(*(ask_on(number) for number in range(100)))
+    await asyncio.sleep(0.01)
+    await asyncio.to_thread(own_redis_server.stop)
+    await asking
+    assert sorted(seconds)[len(seconds) * 9 // 10] < MOST_DELAY_SECONDS
+
+
+async def test_read_only_replica(
+    make_cache: CacheFactory, own_redis_server: RedisServer, computation: Computation, observer: CountingObserver
+) -> None:
+    """What it holds is served; what it refuses to take is no cause for the breaker."""
+    own_redis_server.start()
+    own_redis_server.ask("SET", NAME, encode(computation.expected, KEY))
+    own_redis_server.ask("REPLICAOF", "127.0.0.1", free_port())
+    cache = make_cache(own_redis_server.url, failures=2)
+    for _ in range(3):
+        assert (await ask(cache, computation)).served_from is ServedFrom.SHARED_CACHE
+    for number in range(5):
+        await cache.answer(number.to_bytes(32, "big"), CacheMode.USE, computation)
+    await cache.close()
+    assert own_redis_server.ask("DBSIZE") == 1
+    assert observer.breaker == []
 
 
 async def test_cancelled_mid_get(
@@ -208,4 +336,6 @@ async def test_something_else_under_the_key(
     cache = make_cache(redis_server.url)
     assert (await ask(cache, computation)).served_from is ServedFrom.ENGINE
     await cache.close()
-    assert await redis_client.get(NAME) == encode(computation.expected, KEY)
+    stored = decode(await redis_client.get(NAME), KEY)
+    assert stored is not None
+    assert stored_part(stored.answer) == stored_part(computation.expected)

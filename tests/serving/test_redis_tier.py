@@ -1,11 +1,12 @@
 """The cache with a Redis that is well."""
 
 import asyncio
+import time
 
 import pytest
 from redis.asyncio import Redis
 
-from recall_service.serving.answer_codec import encode
+from recall_service.serving.answer_codec import decode, encode
 from recall_service.serving.query import CacheMode, ServedFrom, ShortReason
 from tests.redis_server import RedisServer
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part
@@ -49,7 +50,10 @@ async def test_closing_lets_writes_end(
     cache = make_cache(redis_server.url)
     await cache.answer(KEY, CacheMode.USE, computation)
     await cache.close()
-    assert await redis_client.get(NAME) == encode(computation.expected, KEY)
+    stored = decode(await redis_client.get(NAME), KEY)
+    assert stored is not None
+    assert stored_part(stored.answer) == stored_part(computation.expected)
+    assert 50_000 < stored.fresh_until_unix_ms - time.time() * 1000 <= 60_000
 
 
 async def test_a_short_answer_is_never_written(

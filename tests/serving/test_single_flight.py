@@ -115,6 +115,56 @@ async def test_a_follower_gives_up_at_its_own_deadline(flights: SingleFlight[str
     assert await leader == "answer"
 
 
+async def test_of_a_hundred_one_computes_when_the_leader_is_cancelled(
+    flights: SingleFlight[str], follows: Follows
+) -> None:
+    leader, others = Gate(), Gate("from a follower")
+    tasks = await start(flights, leader, *[others] * 99)
+    tasks[0].cancel()
+    await asyncio.sleep(0.01)
+    others.opened.set()
+    assert await asyncio.gather(*tasks[1:]) == ["from a follower"] * 99
+    assert (leader.runs, others.runs, follows.count) == (1, 1, 98)
+
+
+async def test_leaders_that_leave_one_after_the_other_do_not_let_all_compute(flights: SingleFlight[str]) -> None:
+    """Callers with short deadlines go away; those with long ones still share one computation."""
+    gate = Gate()
+    tasks = await start(flights, *[gate] * 20)
+    for task in tasks[:10]:
+        task.cancel()
+        await asyncio.sleep(0.001)
+    gate.opened.set()
+    assert await asyncio.gather(*tasks[10:]) == ["answer"] * 10
+    assert gate.runs == 11  # ten that were cut short, and one
+
+
+async def test_a_leader_with_a_short_deadline_does_not_hurt_followers(flights: SingleFlight[str]) -> None:
+    gate = Gate()
+
+    async def hurried() -> str:
+        async with asyncio.timeout(0.01):
+            return await flights.run(b"key", gate)
+
+    leader = asyncio.create_task(hurried())
+    await asyncio.sleep(0)
+    [follower] = await start(flights, gate)
+    with pytest.raises(TimeoutError):
+        await leader
+    gate.opened.set()
+    assert await follower == "answer"
+    assert gate.runs == 2
+
+
+async def test_a_leader_cancelled_as_its_result_arrives_leaves_nobody_waiting(flights: SingleFlight[str]) -> None:
+    gate = Gate()
+    tasks = await start(flights, gate, gate)
+    gate.opened.set()
+    tasks[0].cancel()  # after the computation can go on, before it has
+    assert await asyncio.wait_for(tasks[1], 1) == "answer"
+    assert await asyncio.wait_for(flights.run(b"key", gate), 1) == "answer"  # and the flight is over
+
+
 async def test_failing_leaders_do_not_queue_up(flights: SingleFlight[str]) -> None:
     """After two failed leaders the rest compute side by side, and each gets the error of its own computation."""
     gates = [Gate(ValueError(str(caller))) for caller in range(6)]

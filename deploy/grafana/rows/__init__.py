@@ -15,6 +15,7 @@ ROWS = (SLO, TRAFFIC, LATENCY_ROW, ENGINE, CACHE, RESULTS, SERVED, PROCESS)
 NOT_SHOWN = {
     "grpc_server_msg_received_total": "one a call, for all calls are unary: grpc_server_started_total shows it",
     "grpc_server_msg_sent_total": "one an OK call, for all calls are unary: grpc_server_handled_total shows it",
+    "recall_ready": "the recording rule of Ready replicas adds the replicas that do not answer",
 }
 
 __all__ = ["NOT_SHOWN", "ROWS"]

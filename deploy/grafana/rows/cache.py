@@ -10,9 +10,9 @@ CACHE = Row(
     (
         plot(
             "Hit ratio",
-            "Of the lookups in each tier.",
+            "Of the lookups in each tier, stale answers among the hits.",
             "percentunit",
-            (share(_LOOKUPS, "tier", where='result="hit"', of='result!="bypass"'), "{{tier}}"),
+            (share(_LOOKUPS, "tier", where='result=~"hit|stale"', of='result!="bypass"'), "{{tier}}"),
         ),
         plot("Lookups", "By tier and result.", "reqps", (rate(_LOOKUPS, "tier", "result"), "{{tier}} {{result}}")),
         plot(
@@ -32,6 +32,12 @@ CACHE = Row(
             "Questions answered by an equal one in flight.",
             "reqps",
             (rate("recall_cache_coalesced_total", "instance"), "{{instance}}"),
+        ),
+        plot(
+            "Refreshes",
+            "Stale answers computed anew in the background; dropped where there was no room for it.",
+            "ops",
+            (rate("recall_cache_refreshes_total", "result"), "{{result}}"),
         ),
     ),
 )

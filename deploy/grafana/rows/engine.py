@@ -35,6 +35,19 @@ ENGINE = Row(
             "s",
             (f"max by (instance) (recall_queue_age_seconds{{{INSTANCE}}})", "{{instance}}"),
         ),
+        plot(
+            "Waiting work",
+            "What the bounds of the queue count: beams and prompt tokens of the questions that wait.",
+            "none",
+            (total("recall_queue_rows"), "beams"),
+            (total("recall_queue_tokens"), "prompt tokens"),
+        ),
+        plot(
+            "Engines unwell",
+            "Stuck in a step, or failing every one; their replicas want no calls.",
+            "none",
+            (total("recall_engine_unhealthy", "bundle", "instance"), "{{instance}} {{bundle}}"),
+        ),
         plot("Steps", "Runs of the model.", "ops", (rate("recall_steps_total", "phase"), "{{phase}}")),
         plot(
             "Questions in a step",

@@ -33,7 +33,7 @@ SLO = Row(
     (
         Panel(
             title="Ready replicas",
-            description="Replicas that answer scrapes and have warmed up every bundle.",
+            description="Replicas that answer scrapes and whose health says SERVING.",
             unit="none",
             kind="stat",
             queries=(Query("job:recall_ready_replicas:sum", "{{job}}"),),

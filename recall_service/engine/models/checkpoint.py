@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -83,7 +84,7 @@ class Checkpoint:
         try:
             weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             shards = sorted({str(shard) for shard in weight_map.values()})
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, KeyError, AttributeError, TypeError) as error:
             raise CheckpointError(
                 f"{index}: no readable weight_map ({error}); restore it from the checkpoint"
             ) from None
@@ -93,7 +94,7 @@ class Checkpoint:
         path = self.directory / name
         if Path(name).name != name or path.suffix != ".safetensors":
             raise CheckpointError(f"{index}: shard {name!r} is no safetensors file of this directory; refused")
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
             raise CheckpointError(f"{path}: this shard is missing; fetch the whole checkpoint")
         return path
 

@@ -1,6 +1,7 @@
 """The shape of a decoder, read from a Hugging Face config.json and checked field by field."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from recall_service.engine.models.rope import RopeScaling, parse_rope
 from recall_service.errors import CheckpointError
 
 FAMILIES = ("qwen3", "qwen2", "llama")
+_MAX_POSITIONS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def read_config(directory: Path) -> DecoderConfig:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; point at a Hugging Face checkpoint directory") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is JSON, and no int of Python's
         raise CheckpointError(f"{path}: not readable as JSON ({error}); restore it from the checkpoint") from None
     if not isinstance(raw, dict):
         raise CheckpointError(f"{path}: holds a {type(raw).__name__}, not an object; restore it from the checkpoint")
@@ -60,6 +62,11 @@ def parse_config(raw: Mapping[str, Any], source: str) -> DecoderConfig:
     if raw.get("hidden_act", "silu") != "silu":
         raise CheckpointError(f"{source}: hidden_act is {raw['hidden_act']!r}; supported is silu")
     max_positions = fields.positive("max_position_embeddings")
+    if max_positions > _MAX_POSITIONS:
+        raise CheckpointError(
+            f"{source}: max_position_embeddings is {max_positions}; at most {_MAX_POSITIONS:,} are supported, for each "
+            "has its place in a table: lower it to what prompts need"
+        )
     _refuse_sliding_window(raw, source, max_positions)
     hidden_size, num_heads = fields.positive("hidden_size"), fields.positive("num_attention_heads")
     num_kv_heads = fields.positive("num_key_value_heads", num_heads)
@@ -88,15 +95,18 @@ def parse_config(raw: Mapping[str, Any], source: str) -> DecoderConfig:
         out_bias=family != "qwen2" and attention_bias,
         mlp_bias=family == "llama" and bool(raw.get("mlp_bias", False)),
         qk_norm=family == "qwen3",
-        dtype_name=raw.get("dtype") or raw.get("torch_dtype"),
+        dtype_name=fields.text("dtype") or fields.text("torch_dtype"),
     )
 
 
 def _refuse_sliding_window(raw: Mapping[str, Any], source: str, max_positions: int) -> None:
     """Attention here is full; a window that no prompt can outgrow is the same thing."""
-    windowed = "sliding_attention" in (raw.get("layer_types") or ()) or raw.get("use_sliding_window", False)
+    layer_types = raw.get("layer_types") or []
+    if not isinstance(layer_types, list):
+        raise CheckpointError(f"{source}: layer_types is {layer_types!r}; give a list of names, or leave it out")
+    windowed = "sliding_attention" in layer_types or raw.get("use_sliding_window", False)
     window = raw.get("sliding_window")
-    if windowed and window is not None and window < max_positions:
+    if windowed and window is not None and not (isinstance(window, int) and window >= max_positions):
         raise CheckpointError(
             f"{source}: sliding_window is {window}, under max_position_embeddings {max_positions}; "
             "only full attention is supported: lower max_position_embeddings to the window"
@@ -118,6 +128,12 @@ class _Fields:
 
     def number(self, name: str, default: float) -> float:
         value = self._raw.get(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
             raise CheckpointError(f"{self._source}: {name} is {value!r}; give a positive number")
         return float(value)
+
+    def text(self, name: str) -> str | None:
+        value = self._raw.get(name)
+        if not isinstance(value, str | None):
+            raise CheckpointError(f"{self._source}: {name} is {value!r}; give a name, or leave it out")
+        return value

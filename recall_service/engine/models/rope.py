@@ -35,7 +35,7 @@ def parse_rope(raw: Mapping[str, Any], source: str, max_positions: int) -> RopeS
     if parameters.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0)) != 1.0:
         raise CheckpointError(f"{source}: partial_rotary_factor is set; only whole heads are rotated here")
     try:
-        return RopeScaling(
+        rope = RopeScaling(
             kind=kind,
             theta=float(theta),
             factor=float(parameters["factor"]) if kind != "default" else 1.0,
@@ -43,8 +43,17 @@ def parse_rope(raw: Mapping[str, Any], source: str, max_positions: int) -> RopeS
             high_freq_factor=float(parameters["high_freq_factor"]) if kind == "llama3" else 4.0,
             original_max_positions=int(parameters.get("original_max_position_embeddings", max_positions)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{source}: rope parameters of type {kind} lack or misstate {error}") from None
+    for name in ("theta", "factor", "low_freq_factor", "high_freq_factor"):
+        if not 0 < (value := getattr(rope, name)) < math.inf:
+            raise CheckpointError(f"{source}: {name} of the rope parameters is {value}; give a positive number")
+    if kind == "llama3" and rope.low_freq_factor >= rope.high_freq_factor:
+        raise CheckpointError(
+            f"{source}: low_freq_factor {rope.low_freq_factor} of the rope parameters is not below high_freq_factor "
+            f"{rope.high_freq_factor}; correct one of them"
+        )
+    return rope
 
 
 def inverse_frequencies(rope: RopeScaling, head_dim: int) -> Tensor:

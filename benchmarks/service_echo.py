@@ -1,0 +1,32 @@
+"""The limit of the stack: `python -m benchmarks.service_echo NUM_BYTES`, a grpc.aio server that does nothing.
+
+It answers every Recall with the same bytes, so many of them. Writes its port, and serves until it is ended.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+import grpc
+
+from recall_service.rpc.server import SERVICE_NAME
+
+
+async def main(num_bytes: int) -> None:
+    """Serve on a free port of the loopback interface."""
+    answer = bytes(num_bytes)
+
+    async def echo(request: bytes, context: Any) -> bytes:
+        del request, context
+        return answer
+
+    server = grpc.aio.server()
+    server.add_registered_method_handlers(SERVICE_NAME, {"Recall": grpc.unary_unary_rpc_method_handler(echo)})
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))

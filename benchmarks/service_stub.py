@@ -1,0 +1,47 @@
+"""The service around an engine of known slowness: `python -m benchmarks.service_stub DIR STEP_SECONDS MAX_ROWS`.
+
+Everything is the service's own, but that every step first sleeps. Writes what `recall-service serve` writes.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from recall_service import app
+from recall_service.config import load_settings
+from recall_service.engine.engine import BeamEngine, Completion
+from recall_service.observability.logging import configure_logging
+from recall_service.serving import registry
+
+
+class SleepyEngine(BeamEngine):
+    """Sleeps before every step that has work to do."""
+
+    step_seconds = 0.0
+
+    def step(self) -> list[Completion]:
+        """One step of the engine, late."""
+        if not self.is_idle:
+            time.sleep(self.step_seconds)
+        return super().step()
+
+
+def main(directory: Path, step_seconds: float, max_rows: int) -> None:
+    """Serve until SIGTERM."""
+    torch.set_num_threads(1)
+    SleepyEngine.step_seconds = step_seconds
+    registry.BeamEngine = SleepyEngine  # type: ignore[misc]  # in this process there is no other
+    ports = {"port": 0, "admin_port": 0, "metrics_port": 0}
+    room = {"max_rows": max_rows, "max_queue_rows": 4 * max_rows}
+    settings = load_settings(flags={"bundles": [directory], **room, **ports})
+    configure_logging("error", "json")
+    asyncio.run(app.serve(settings, lambda serving: print(json.dumps(asdict(serving)), flush=True)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

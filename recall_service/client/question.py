@@ -1,0 +1,76 @@
+"""A question in Python's words, and as the message that is sent."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+from recall_service.stubs.recall.v1 import recall_pb2
+
+
+class Question(TypedDict, total=False):
+    """What `recall` takes, by keyword. What is left out, 0 or empty means the server's default.
+
+    Exactly one of `history` (item ids, oldest first) and `prompt` (token ids) is required. `include_steps` asks for
+    the log-probability and the rank of every token of every item's semantic ID. `search_mode` "proven" asks for items
+    that are proven to be the model's true top of the whole catalogue, as far as the bundle's budget reaches.
+    `priority` says who waits for whom when the service is busy: "low" is refused first, and never changes an answer.
+    """
+
+    history: Sequence[str]
+    prompt: Sequence[int]
+    bundle: str
+    num_items: int
+    beam_width: int
+    search_mode: Literal["beam", "proven"]
+    scene: str
+    user_id: str
+    request_id: str
+    cache: Literal["use", "refresh", "bypass"]
+    include_steps: bool
+    priority: Literal["low", "normal", "high"]
+
+
+# By the question's names: the message's field, the prefix of its values, and the words for them.
+_WORDS = {
+    "search_mode": ("search_mode", "SEARCH_MODE_", ("beam", "proven")),
+    "cache": ("cache_mode", "CACHE_MODE_", ("use", "refresh", "bypass")),
+    "priority": ("priority", "PRIORITY_", ("low", "normal", "high")),
+}
+
+
+def to_request(question: Question) -> recall_pb2.RecallRequest:
+    """The question as a message. Raises ValueError for what no message can carry."""
+    fields: dict[str, Any] = dict(question)
+    if "history" in fields and "prompt" in fields:
+        raise ValueError("both history and prompt are given; give one of them")
+    if "history" in fields:
+        fields["history"] = _history(fields["history"])
+    if "prompt" in fields:
+        fields["prompt"] = recall_pb2.TokenPrompt(token_ids=fields["prompt"])
+    for name, (field, prefix, words) in _WORDS.items():
+        if name in fields:
+            word = fields.pop(name)
+            if word not in words:
+                raise ValueError(f"{name}: {word!r}; give one of {', '.join(words)}")
+            fields[field] = prefix + word.upper()
+    return recall_pb2.RecallRequest(**fields)
+
+
+def to_batch(questions: Sequence[Question]) -> recall_pb2.BatchRecallRequest:
+    """Several questions as one message. Raises ValueError naming the one that no message can carry."""
+    batch = recall_pb2.BatchRecallRequest()
+    for position, question in enumerate(questions):
+        try:
+            batch.requests.append(to_request(question))
+        except ValueError as error:
+            raise ValueError(f"questions[{position}]: {error}") from None
+    return batch
+
+
+def _history(item_ids: Sequence[str]) -> recall_pb2.ItemHistory:
+    if isinstance(item_ids, str):  # also a sequence of strings: its letters
+        raise ValueError(f"history: {item_ids!r} is one string; give a list of item ids")
+    try:
+        return recall_pb2.ItemHistory(item_ids=item_ids)
+    except TypeError:
+        wrong = next(item_id for item_id in item_ids if not isinstance(item_id, str))
+        raise ValueError(f"history: {wrong!r} is no item id; give strings") from None

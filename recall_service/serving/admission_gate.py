@@ -1,0 +1,157 @@
+"""Who is let in to an engine: as much as it can run and a bounded queue, and nobody whose deadline it cannot meet.
+
+It counts rows and prompt tokens, not calls, and everything that the engine holds: what a caller gives up stays counted
+until the engine has let go of it, so that callers who come and go cannot pile up work behind a long step. It answers
+at once, whatever the engine is doing. A request that finds the engine empty is always let in: no estimate, however
+wrong, can then shut the gate for good.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from recall_service.engine.request import BeamRequest, BeamResult, Priority
+from recall_service.engine.scheduler import EngineLimits
+from recall_service.errors import DeadlineExpired, NotReady, Overloaded, RecallError
+from recall_service.serving.work_estimate import WorkEstimate
+
+QUEUE_SHARES = {Priority.HIGH: 1.0, Priority.NORMAL: 0.9, Priority.LOW: 0.5}  # of the queue, that each may fill
+
+_RETRY_SECONDS = (0.05, 5.0)  # the least and the most that is advised
+_RETRY_JITTER = 0.2  # lest all that were refused together come back together
+_RETRY_UNMEASURED_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """What one request takes up of an engine from `entered`, in seconds of `time.monotonic()`, until it leaves.
+
+    tokens: its prompt, in whole pages. foreseen_wait: seconds until it would run; None when there was room at once.
+    """
+
+    rows: int
+    tokens: int
+    work: int
+    priority: Priority
+    entered: float
+    foreseen_wait: float | None
+
+
+class AdmissionGate:
+    """The gate of one engine; for use by any thread, none of which ever waits long.
+
+    running_work: what the engine is working on, by priority; all else that is inside waits.
+    refusal: why nobody is let in at all; None lets in.
+    """
+
+    def __init__(
+        self,
+        limits: EngineLimits,
+        running_work: Callable[[], Sequence[int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._running_work = running_work
+        self._clock = clock
+        self._lock = Lock()
+        self._estimate = WorkEstimate()
+        self._work = [0] * len(Priority)
+        self._max_tokens = limits.context_pages * limits.page_len
+        self.refusal: str | None = None
+        self.num_inside = 0
+        self.rows = 0
+        self.tokens = 0
+
+    def enter(self, request: BeamRequest) -> Place:
+        """Take a request in; it must leave again.
+
+        Raises Overloaded with limit queue_full or deadline, DeadlineExpired, or NotReady while there is a refusal.
+        """
+        now = self._clock()
+        if self.refusal is not None:
+            raise NotReady(self.refusal)
+        if request.deadline is not None and request.deadline <= now:
+            raise DeadlineExpired("queue")
+        with self._lock:
+            place = self._place(request, now)
+            if self.num_inside:
+                self._refuse_beyond_the_queue(place)
+                self._refuse_beyond_the_deadline(place, request.deadline)
+            self._count(place, 1)
+        return place
+
+    def leave(self, place: Place, outcome: BeamResult | RecallError) -> None:
+        """The engine has let go of a request. outcome: how it ended, to learn from."""
+        now = self._clock()
+        with self._lock:
+            self._count(place, -1)
+            if isinstance(outcome, BeamResult):
+                self._learn(place, outcome.queue_seconds, outcome.prefill_seconds + outcome.decode_seconds, now)
+            elif isinstance(outcome, DeadlineExpired) and outcome.stage == "queue" and place.foreseen_wait is not None:
+                self._estimate.note_wait(now - place.entered, place.foreseen_wait, now)  # so long at least
+
+    def note_ended(self, work: int, *, more_waits: bool) -> None:
+        """The engine has answered searches of so much work; more_waits: others wait that had no room beside them."""
+        with self._lock:
+            self._estimate.note_ended(work, self._clock(), more_waits=more_waits)
+
+    def _place(self, request: BeamRequest, now: float) -> Place:
+        rows, work, page_len = request.beam_width, request.work, self._limits.page_len
+        tokens = -(-len(request.prompt) // page_len) * page_len
+        fits = self.rows + rows <= self._limits.max_rows and self.tokens + tokens <= self._max_tokens
+        wait = None if fits else self._estimate.wait_seconds(self._work_ahead(request.priority) + work)
+        return Place(rows, tokens, work, request.priority, now, wait)
+
+    def _work_ahead(self, priority: Priority) -> int:
+        """What waits and goes first. Not what is of lower priority, though some of it may have aged enough."""
+        running = self._running_work()
+        return sum(max(0, self._work[above] - running[above]) for above in Priority if above <= priority)
+
+    def _refuse_beyond_the_queue(self, place: Place) -> None:
+        share = QUEUE_SHARES[place.priority]
+        for name, held, asked, running, waiting in (
+            ("beams", self.rows, place.rows, self._limits.max_rows, self._limits.max_queue_rows),
+            ("prompt tokens", self.tokens, place.tokens, self._max_tokens, self._limits.max_queue_tokens),
+        ):
+            if held + asked > running + share * waiting:
+                queue = f"the queue is full for priority {place.priority.name}: {held} {name} are under way"
+                raise Overloaded(queue, retry_after_seconds=self._retry_after(place))
+
+    def _refuse_beyond_the_deadline(self, place: Place, deadline: float | None) -> None:
+        """With room at once it is let in unless nobody is that fast; to wait, it has to be all but sure of its time."""
+        if deadline is None:
+            return
+        estimate, remaining = self._estimate, deadline - place.entered
+        if place.foreseen_wait is None:
+            needed = estimate.least_service_seconds
+        else:
+            wait = max(0.0, place.foreseen_wait + estimate.surprise_seconds(place.entered))
+            needed = wait + estimate.most_service_seconds
+        if needed > remaining:
+            raise Overloaded(
+                f"it would take about {needed:.3f} s, and the deadline is in {remaining:.3f} s",
+                retry_after_seconds=self._retry_after(place),
+                limit="deadline",
+            )
+
+    def _retry_after(self, place: Place) -> float:
+        """Seconds until about all that is ahead now will have gone."""
+        seconds = place.foreseen_wait or self._estimate.most_service_seconds or _RETRY_UNMEASURED_SECONDS
+        least, most = _RETRY_SECONDS
+        jitter = random.uniform(1 - _RETRY_JITTER, 1 + _RETRY_JITTER)  # noqa: S311 - spreads load, guards no secret
+        return min(max(seconds, least), most) * jitter
+
+    def _learn(self, place: Place, queue_seconds: float, service_seconds: float, now: float) -> None:
+        if place.foreseen_wait is not None:
+            self._estimate.note_wait(queue_seconds, place.foreseen_wait, now)
+            self._estimate.note_service(service_seconds, now)
+        else:  # there was room, so what passed until the next step began is a part of being served
+            self._estimate.note_service(queue_seconds + service_seconds, now)
+
+    def _count(self, place: Place, times: int) -> None:
+        self.num_inside += times
+        self.rows += times * place.rows
+        self.tokens += times * place.tokens
+        self._work[place.priority] += times * place.work

@@ -1,0 +1,68 @@
+"""Sees when an engine is of no use any more: stuck in a step, or failing every one. Knows nothing of health checks."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from recall_service.serving.engine_runner import EngineRunner
+
+logger = logging.getLogger(__name__)
+
+FAILED_STEPS = 5  # without an answer in between, and an engine counts as lost
+_LOOKS_PER_STUCK_STEP = 4
+_MOST_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Watchdog:
+    """Looks after engines from the event loop. While one of them is of no use, its gate is shut.
+
+    stuck_step_seconds: how long a step may take.
+    on_change: told whether all engines are healthy whenever that changes; at first they count as healthy.
+    """
+
+    def __init__(
+        self,
+        runners: Sequence[EngineRunner],
+        *,
+        stuck_step_seconds: float,
+        on_change: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        self._runners = runners
+        self._stuck_step_seconds = stuck_step_seconds
+        self._on_change = on_change
+        self._problems: dict[str, str] = {}  # what is wrong, by the name of the engine
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        seconds = min(self._stuck_step_seconds / _LOOKS_PER_STUCK_STEP, _MOST_SECONDS_BETWEEN_LOOKS)
+        while True:
+            await asyncio.sleep(seconds)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once at every engine. One that fails its steps is asked something, for nobody else asks it any more."""
+        was_healthy = not self._problems
+        for runner in self._runners:
+            problem = self._problem_of(runner)
+            if problem is None and self._problems.pop(runner.name, None) is not None:
+                logger.info("engine %s is well again", runner.name)
+                runner.refuse(None)
+            elif problem is not None and runner.name not in self._problems:
+                logger.error("engine %s: %s", runner.name, problem)
+                self._problems[runner.name] = problem
+                runner.refuse(f"{problem}; ask another replica")
+            if runner.failed_steps >= FAILED_STEPS and runner.step_started is None:
+                runner.probe()
+        if was_healthy != (not self._problems):
+            await self._on_change(not self._problems)
+
+    def _problem_of(self, runner: EngineRunner) -> str | None:
+        started = runner.step_started  # read once: the engine's thread may end the step meanwhile
+        if not runner.is_alive:
+            return "the engine's thread has ended"
+        if started is not None and time.monotonic() - started > self._stuck_step_seconds:
+            return f"the engine has been in one step for more than {self._stuck_step_seconds:g} s"
+        if runner.failed_steps >= FAILED_STEPS:
+            return f"{FAILED_STEPS} steps of the engine or more have failed in a row"
+        return None

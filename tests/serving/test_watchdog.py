@@ -1,0 +1,166 @@
+"""An engine that is stuck in a step, or fails every one, is found out, and found to be well again."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recall_service.engine.engine import BeamEngine
+from recall_service.errors import EngineFailure, ModelOutputError, NotReady
+from recall_service.serving.engine_runner import EngineRunner
+from recall_service.serving.query import CacheMode, ServedFrom
+from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
+from tests.rpc.fake_backend import until
+from tests.serving.forward_gate import ForwardGate
+from tests.serving.served import Served
+
+STUCK_SECONDS = 0.1
+
+
+@pytest.fixture
+def forwards(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForwardGate]:
+    """The default bundle's model stands still from here on."""
+    model = served.live().bundle.model
+    forwards = ForwardGate(model.hidden)
+    monkeypatch.setattr(model, "hidden", forwards)
+    yield forwards
+    forwards.lift()
+
+
+@asynccontextmanager
+async def watched(served: Served) -> AsyncIterator[list[bool]]:
+    """What a watchdog over the engines says, as it says it."""
+    said: list[bool] = []
+
+    async def on_change(healthy: bool) -> None:
+        said.append(healthy)
+
+    runners = [live.runner for live in served.registry]
+    dog = asyncio.create_task(Watchdog(runners, stuck_step_seconds=STUCK_SECONDS, on_change=on_change).run())
+    yield said
+    dog.cancel()
+    with suppress(asyncio.CancelledError):
+        await dog
+
+
+def fresh(served: Served, **fields: Any) -> Any:
+    return served.recall(cache_mode=CacheMode.BYPASS, **fields)
+
+
+async def test_a_step_that_never_ends(served: Served, forwards: ForwardGate) -> None:
+    """Those inside are told to go elsewhere, those who come are too, and what is cached is still served."""
+    forwards.lift()
+    await served.recall()
+    stuck = ForwardGate(forwards._forward)
+    served.live().bundle.model.hidden = stuck
+    async with watched(served) as said:
+        inside = [asyncio.create_task(fresh(served)) for _ in range(3)]
+        await until(lambda: said == [False])
+        for outcome in await asyncio.wait_for(asyncio.gather(*inside, return_exceptions=True), 2):
+            assert isinstance(outcome, NotReady)
+            assert "in one step for more than 0.1 s; ask another replica" in str(outcome)
+        started = time.monotonic()
+        with pytest.raises(NotReady):
+            await fresh(served)
+        assert (await served.recall()).served_from is ServedFrom.LOCAL_CACHE
+        assert len((await fresh(served, history=("item-104",), bundle="other")).item_ids) == 10
+        assert time.monotonic() - started < 2
+        assert said == [False]
+        stuck.lift()
+        await until(lambda: said == [False, True])
+        assert len((await fresh(served)).item_ids) == 10
+    assert served.observer.of("engine_health") == [
+        ("engine_health", "tiny", True),
+        ("engine_health", "other", True),
+        ("engine_health", "tiny", False),
+        ("engine_health", "tiny", True),
+    ]
+    assert served.observer.of("rejected") == [("rejected", "not_ready")] * 4
+
+
+async def test_steps_that_are_slow_but_end_are_no_reason(served: Served, forwards: ForwardGate) -> None:
+    async with watched(served) as said:
+        search = asyncio.create_task(fresh(served))
+        for number in range(1, 4):
+            await forwards.arrival(number)
+            await asyncio.sleep(STUCK_SECONDS / 3)
+            forwards.open()
+        await search
+        await asyncio.sleep(2 * STUCK_SECONDS)  # idle, which is no step
+    assert said == []
+
+
+async def test_an_engine_that_fails_every_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks it any more then, so the watchdog does, and sees when it has come back."""
+    await fresh(served)
+
+    def lost(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    async with watched(served) as said:
+        with monkeypatch.context() as patch:
+            patch.setattr(served.live().bundle.model, "hidden", lost)
+            for _ in range(FAILED_STEPS):
+                with pytest.raises(EngineFailure):
+                    await fresh(served)
+            await until(lambda: said == [False])
+            with pytest.raises(NotReady, match="5 steps of the engine or more have failed in a row"):
+                await fresh(served)
+            failed = served.live().runner.failed_steps
+            await until(lambda: served.live().runner.failed_steps > failed + 1)  # asked again and again
+            assert said == [False]
+        await until(lambda: said == [False, True])
+        assert len((await fresh(served)).item_ids) == 10
+
+
+async def test_failures_with_answers_in_between_are_no_reason(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    async with watched(served) as said:
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                patch.setattr(served.live().bundle.model, "hidden", lost)
+                for _ in range(FAILED_STEPS - 1):
+                    with pytest.raises(EngineFailure):
+                        await fresh(served)
+            await fresh(served)
+        await asyncio.sleep(STUCK_SECONDS)
+    assert said == []
+
+
+async def test_what_one_request_makes_of_the_model_is_no_reason(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner: EngineRunner = served.live().runner
+
+    poison = ModelOutputError("the model's logits hold NaN")
+    monkeypatch.setattr(type(runner.engine), "_advance", lambda engine, _: engine._fail(engine._running, poison))
+    async with watched(served) as said:
+        for _ in range(2 * FAILED_STEPS):
+            with pytest.raises(ModelOutputError):
+                await fresh(served)
+        await asyncio.sleep(STUCK_SECONDS)
+    assert said == []
+
+
+async def test_a_thread_that_has_ended(directories: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine cannot even give up what it was doing."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    served = Served(directories[0])
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    async with watched(served) as said:
+        with monkeypatch.context() as patch:
+            patch.setattr(BeamEngine, "step", broken)
+            patch.setattr(BeamEngine, "abort", broken)
+            with pytest.raises(NotReady, match="the engine's thread has ended"):
+                await asyncio.wait_for(fresh(served), 5)
+        await until(lambda: said == [False])
+    served.registry.close()
