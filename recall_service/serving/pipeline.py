@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,42 +63,40 @@ class Pipeline:
         started = time.monotonic()
         progress = _Progress()
         try:
-            answer = await self._within_deadline(query, progress)
+            answer = await self._answer(query, progress)
         except (RecallError, asyncio.CancelledError) as error:
             self._report_failure(scene, error, time.monotonic() - started, query, progress)
             raise
         self._report_answer(scene, answer, time.monotonic() - started)
         return answer
 
-    async def _within_deadline(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
-        try:
-            async with asyncio.timeout(None if query.deadline is None else query.deadline - time.monotonic()):
-                return await self._answer(query, progress)
-        except TimeoutError:
-            raise DeadlineExpired(progress.stage) from None
-
     async def _answer(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
         live = self._registry.pin(query.bundle)
-        query = _with_defaults(query, live.info)
+        num_items, beam_width = _sizes(query, live.info)
         key = cache_key(
             bundle=live.info.name,
             bundle_version=live.info.version,
             catalog_version=live.info.catalog_version,
             score_space=live.info.score_space,
-            beam_width=query.beam_width,
-            num_items=query.num_items,
+            beam_width=beam_width,
+            num_items=num_items,
             search_mode=query.search_mode,
             include_steps=query.include_steps,
             history=query.history,
             prompt=query.prompt,
         )
         asked = time.monotonic()
-        answer = await self._cache.answer(
-            key,
-            query.cache_mode,
-            lambda: self._compute(query, live, progress, asked),
-            lambda: self._recompute(query, live),
-        )
+        resolved = partial(replace, query, num_items=num_items, beam_width=beam_width)  # costs, and most are cached
+        try:
+            answer = await self._cache.answer(
+                key,
+                query.cache_mode,
+                lambda: self._compute(resolved(), live, progress, asked),
+                lambda: self._recompute(resolved(), live),
+                seconds=None if query.deadline is None else query.deadline - asked,
+            )
+        except TimeoutError:
+            raise DeadlineExpired(progress.stage) from None
         if not progress.computed:
             result = "coalesced" if answer.served_from is ServedFrom.ENGINE else answer.served_from.value
             self._tracer.span("cache", asked, time.monotonic(), result=result)
@@ -179,11 +178,12 @@ class Pipeline:
             self._observer.rejected("invalid")
 
 
-def _with_defaults(query: RecallQuery, info: BundleInfo) -> RecallQuery:
+def _sizes(query: RecallQuery, info: BundleInfo) -> tuple[int, int]:
+    """How many items, and how wide a beam: as asked, or the default."""
     num_items = query.num_items or info.default_num_items
     proven = query.search_mode is SearchMode.PROVEN
     default_width = min(num_items, info.max_beam_width) if proven else info.default_beam_width
-    return replace(query, num_items=num_items, beam_width=query.beam_width or default_width)
+    return num_items, query.beam_width or default_width
 
 
 def _prompt(query: RecallQuery, live: LiveBundle) -> tuple[NDArray[np.int64], int]:

@@ -34,27 +34,37 @@ class ResultCache:
         self._writes: set[asyncio.Task[None]] = set()
 
     async def answer(
-        self, key: bytes, mode: CacheMode, compute: Compute, recompute: Compute | None = None
+        self,
+        key: bytes,
+        mode: CacheMode,
+        compute: Compute,
+        recompute: Compute | None = None,
+        *,
+        seconds: float | None = None,
     ) -> RecallAnswer:
         """The answer to the question `key`, from a tier, from an equal question in flight, or from `compute`.
 
         recompute: computes it in the background, for no caller and by no caller's deadline, while a stale answer is
         served; None: `compute` does.
+        seconds: how long the caller waits at most, for others' computations too; None: as long as it takes. An answer
+        that this process holds costs no timer.
         `served_from` says which; an answer from a tier has no timings and no rows. Raises what `compute` raises, and
-        nothing of its own. With USE a caller may wait for another's computation: bound the call by its own deadline.
+        TimeoutError.
         """
         if mode is CacheMode.USE:
             recompute = recompute or compute
             started = time.perf_counter()
             kept = self._local.get(key)
             if kept is None:
-                return await self._flights.run(key, partial(self._look_further, key, compute, recompute, started))
+                async with asyncio.timeout(seconds):
+                    return await self._flights.run(key, partial(self._look_further, key, compute, recompute, started))
             if kept.is_stale:
                 self._refreshes.begin(key, partial(self._refresh, key, recompute))
             self._observer.stage("cache_get", time.perf_counter() - started)
             return kept.answer
         self._report_bypass()
-        answer = await compute()
+        async with asyncio.timeout(seconds):
+            answer = await compute()
         if mode is CacheMode.REFRESH:
             self._store(key, answer)
         return answer

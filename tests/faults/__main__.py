@@ -12,14 +12,19 @@ from rich.table import Table
 
 from benchmarks.report import print_json_line
 from tests.faults.report import FaultReport
-from tests.faults.run import SCENARIOS, run_scenarios
+from tests.faults.run import SCENARIOS, run_scenarios, scenarios_named
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="the long form, about half an hour")
+    parser.add_argument("--full", action="store_true", help="the long form, about a quarter of an hour")
     parser.add_argument("--only", default="", help=f"scenarios by comma: {', '.join(s.__name__ for s in SCENARIOS)}")
     arguments = parser.parse_args()
+    only = list(filter(None, arguments.only.split(",")))
+    try:
+        scenarios_named(only)
+    except ValueError as error:
+        parser.error(str(error))
     table = Table("scenario", "cases", "wrong", "leaked", "hung", "seconds", "notes")
     progress = Console(stderr=True)
     last = time.monotonic()
@@ -32,7 +37,7 @@ def main() -> None:
         last = time.monotonic()
 
     with progress.status("asking real servers, and breaking them"):
-        document = run_scenarios(arguments.full, filter(None, arguments.only.split(",")), show)
+        document = run_scenarios(arguments.full, only, show)
     Console().print(table)
     print_json_line(document)
     faults = document["faults"]

@@ -41,7 +41,7 @@ def prefill_prompt(fault: Fault, *tokens: int) -> tuple[int, ...]:
 def decode_prompt(fault: Fault, *tokens: int) -> tuple[int, ...]:
     """A prompt whose first decode has the fault; other `tokens` make it one of its own."""
     length = FIRST_FAULT_LEN + _LEN_STEP * fault
-    return (*tokens, *range(length))[-length:]
+    return (*tokens, *range(length))[:length]
 
 
 def install() -> None:

@@ -37,6 +37,15 @@ SCENARIOS: tuple[Scenario, ...] = (
 )  # fmt: skip
 
 
+def scenarios_named(names: Iterable[str]) -> list[Scenario]:
+    """Those of the names, in their own order; all of them for none. Raises ValueError for a name that none has."""
+    known = {scenario.__name__: scenario for scenario in SCENARIOS}
+    wanted = set(names) or set(known)
+    if strangers := sorted(wanted - set(known)):
+        raise ValueError(f"only: {strangers[0]!r} is no scenario; choose from {', '.join(known)}")
+    return [scenario for name, scenario in known.items() if name in wanted]
+
+
 def run_scenarios(
     full: bool = False,
     only: Iterable[str] = (),
@@ -47,15 +56,12 @@ def run_scenarios(
     Returns `faults` (cases, wrong, leaked and hung of all), by_scenario, hardware, settings and commit, as JSON values.
     on_report: told of each scenario as it ends. Raises ValueError for a name that no scenario has.
     """
-    names = list(only) or [scenario.__name__ for scenario in SCENARIOS]
-    known = {scenario.__name__: scenario for scenario in SCENARIOS}
-    if strangers := [name for name in names if name not in known]:
-        raise ValueError(f"only: {strangers[0]!r} is no scenario; choose from {', '.join(known)}")
+    scenarios = scenarios_named(only)
     reports: dict[str, FaultReport] = {}
     with tempfile.TemporaryDirectory() as directory, open_fleet(Path(directory)) as fleet:
-        for name in names:
-            reports[name] = asyncio.run(known[name](fleet, full=full))
-            on_report(name, reports[name])
+        for scenario in scenarios:
+            reports[scenario.__name__] = asyncio.run(scenario(fleet, full=full))
+            on_report(scenario.__name__, reports[scenario.__name__])
     counts = ("cases", "wrong", "leaked", "hung")
     return {
         "faults": {count: sum(getattr(report, count) for report in reports.values()) for count in counts},

@@ -94,7 +94,8 @@ async def test_callers_that_come_and_go_pile_up_nothing_behind_a_step(
     forwards.lift()
     await running
     await until(lambda: runner.gate.num_inside == 0)
-    assert forwards.num_arrived == 3  # the running one's; of the others none was begun
+    assert forwards.num_arrived == 3  # the running one's
+    assert runner.engine._next_id == 1  # and of the others none was even handed over
 
 
 async def test_the_wait_counts_from_the_arrival(runner: EngineRunner, ask: Ask, forwards: ForwardGate) -> None:
@@ -108,13 +109,19 @@ async def test_the_wait_counts_from_the_arrival(runner: EngineRunner, ask: Ask, 
     assert (await second).queue_seconds > 0.09
 
 
+@pytest.mark.parametrize("seen", [False, True], ids=["before the engine saw it", "in the engine's queue"])
 async def test_deadlines_that_pass_behind_a_long_step_are_learnt_from(
-    runner: EngineRunner, ask: Ask, forwards: ForwardGate
+    runner: EngineRunner, ask: Ask, forwards: ForwardGate, seen: bool
 ) -> None:
-    """And what expired in the queue is never begun."""
+    """And what expired while it waited is never begun."""
     running = asyncio.create_task(runner.search(ask()))
     await forwards.arrival(1)
     late = asyncio.create_task(runner.search(ask(deadline=time.monotonic() + 0.05)))
+    if seen:
+        await asyncio.sleep(0)
+        forwards.open()
+        await forwards.arrival(2)
+        assert runner.engine.num_waiting == 1
     with pytest.raises(asyncio.CancelledError):
         await _cancelled_after(late, 0.1)
     forwards.lift()
