@@ -43,6 +43,7 @@ class AdmissionGate:
     """The gate of one engine; for use by any thread, none of which ever waits long.
 
     running_work: what the engine is working on, by priority; all else that is inside waits.
+    chance: draws from [0, 1).
     refusal: why nobody is let in at all; None lets in.
     """
 
@@ -51,10 +52,12 @@ class AdmissionGate:
         limits: EngineLimits,
         running_work: Callable[[], Sequence[int]],
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._limits = limits
         self._running_work = running_work
         self._clock = clock
+        self._chance = chance
         self._lock = Lock()
         self._estimate = WorkEstimate()
         self._work = [0] * len(Priority)
@@ -140,7 +143,7 @@ class AdmissionGate:
         """Seconds until about all that is ahead now will have gone."""
         seconds = place.foreseen_wait or self._estimate.most_service_seconds or _RETRY_UNMEASURED_SECONDS
         least, most = _RETRY_SECONDS
-        jitter = random.uniform(1 - _RETRY_JITTER, 1 + _RETRY_JITTER)  # noqa: S311 - spreads load, guards no secret
+        jitter = 1 + _RETRY_JITTER * (2 * self._chance() - 1)
         return min(max(seconds, least), most) * jitter
 
     def _learn(self, place: Place, queue_seconds: float, service_seconds: float, now: float) -> None:

@@ -69,6 +69,7 @@ async def test_the_result_holds_every_field_of_the_response(ask: Ask) -> None:
     async with running(FakeBackend()) as service:
         result = await ask(service.address, prompt=[1, 2, 3], num_items=1, request_id="r", include_steps=True)
     assert len(result.attribution_token) > 10
+    assert 0 < result.total_seconds < 5
     assert result == RecallResult(
         request_id="r",
         items=(RecalledItem("item-0", -1.0, (0, 1, 2), (0.0, -0.0625, -0.125), (1, 2, 3)),),
@@ -87,7 +88,7 @@ async def test_the_result_holds_every_field_of_the_response(ask: Ask) -> None:
         queue_seconds=pytest.approx(1e-6),
         prefill_seconds=pytest.approx(20e-6),
         decode_seconds=pytest.approx(300e-6),
-        total_seconds=pytest.approx(4e-3),
+        total_seconds=result.total_seconds,
     )
 
 

@@ -67,7 +67,7 @@ class SimulatedEngine:
 
     def __post_init__(self) -> None:
         limits = EngineLimits(max_rows=self.num_servers, max_queue_rows=4 * self.num_servers, page_len=1)
-        self.gate = AdmissionGate(limits, self._running_work, clock=lambda: self.now)
+        self.gate = AdmissionGate(limits, self._running_work, clock=lambda: self.now, chance=np.random.default_rng(self.seed).random)
 
     @property
     def capacity(self) -> float:

@@ -60,8 +60,9 @@ def test_a_slow_spell_does_not_outlast_itself(num_servers: int, budget: float, s
     engine = SimulatedEngine(num_servers, 0.05, seed=2, speed=lambda now: 0.25 if 1.5 <= now < slow_until else 1.0)
     engine.run(slow_until + 4.0, 0.7 * engine.capacity, budget * 0.05, retries=5)
     back = slow_until + 2.0
-    assert between(engine.answered, back, back + 2.0) >= 0.9 * 2.0 * 0.7 * engine.capacity
-    assert between(engine.late, back, back + 2.0) == 0
+    answered, late = (between(instants, back, back + 2.0) for instants in (engine.answered, engine.late))
+    assert answered >= 0.9 * 2.0 * 0.7 * engine.capacity
+    assert late <= 0.01 * answered  # chance arrivals alone make as many
 
 
 def test_while_it_is_slow_it_works_only_for_those_it_can_still_answer() -> None:
