@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install check test demo serve protos deploy-files exactness fuzz gpu-check clean
+.PHONY: help install check test demo serve protos deploy-files exactness fuzz faults gpu-check clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ exactness: $(INSTALLED)  ## The engine against slow oracles on random catalogues
 
 fuzz: $(INSTALLED)  ## A million hostile inputs to every reader of bytes, in some ten minutes
 	@$(BIN)/python -m tests.fuzz
+
+faults: $(INSTALLED)  ## Every fault the service must stand, long: real servers, a real Redis; 12 minutes
+	@$(BIN)/python -m tests.faults --full
 
 gpu-check:  ## Kernels and engine on an NVIDIA GPU, checked and timed; installs nothing
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check

@@ -66,9 +66,15 @@ async def answers_per_second(ask: Ask, questions: Sequence[bytes], *, seconds: f
 async def send_at_rate(
     ask: Ask, questions: Sequence[bytes], *, seconds: float, rate: float, seed: int
 ) -> list[Outcome]:
-    """Send `rate` calls per second at times of chance (Poisson), the same for the same `seed`."""
-    chance = random.Random(seed)  # noqa: S311
+    """Send `rate` calls per second at times of chance (Poisson), the same for the same `seed`.
+
+    The loop's own timers are a millisecond coarse, and a loop that goes round and round takes a processor from the
+    server's threads; so another thread sleeps until each is due.
+    """
+    due = _times_of_chance(rate, seconds, seed)
+    loop = asyncio.get_running_loop()
     outcomes: list[Outcome] = []
+    calls: list[asyncio.Task[None]] = []
 
     async def ask_once(question: bytes, planned: float) -> None:
         sent, code = time.perf_counter(), grpc.StatusCode.OK
@@ -78,20 +84,26 @@ async def send_at_rate(
             code = error.code()
         outcomes.append(Outcome(planned, sent, time.perf_counter() - sent, code))
 
-    calls: set[asyncio.Task[None]] = set()
-    planned = started = time.perf_counter()
-    for position in itertools.count():
-        planned += chance.expovariate(rate)
-        if planned > started + seconds:
-            break
-        # The loop's own timers are a millisecond coarse: near the time, go round and round.
-        while (early := planned - time.perf_counter()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(early - 0.002 if early > 0.003 else 0)
-        call = asyncio.create_task(ask_once(questions[position % len(questions)], planned))
-        calls.add(call)
-        call.add_done_callback(calls.discard)
+    def send(question: bytes, planned: float) -> None:
+        calls.append(loop.create_task(ask_once(question, planned)))
+
+    def send_when_due() -> None:
+        started = time.perf_counter()
+        for position, after in enumerate(due):
+            time.sleep(max(0.0, started + after - time.perf_counter()))
+            loop.call_soon_threadsafe(send, questions[position % len(questions)], started + after)
+
+    await asyncio.to_thread(send_when_due)
+    await asyncio.sleep(0)  # what the thread gave the loop last is begun
     await asyncio.gather(*calls)
     return outcomes
+
+
+def _times_of_chance(rate: float, seconds: float, seed: int) -> list[float]:
+    chance, at, times = random.Random(seed), 0.0, []  # noqa: S311
+    while (at := at + chance.expovariate(rate)) < seconds:
+        times.append(at)
+    return times
 
 
 def latencies(outcomes: Sequence[Outcome]) -> Latencies:

@@ -25,9 +25,9 @@ from item_catalog.trie import NOT_FOUND
 _DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64 = np.iinfo(np.int64)
 
-# Up to so many ids are looked up one by one; beyond it a search for all at once is faster: 0.3 ms against 0.7 for 100
-# among a million, 8 ms against 76 for 10,000.
-_FEW = 50
+# Up to so many ids are looked up one by one; beyond it a search for all at once is faster: 0.3 ms against 0.4 for 100
+# among a million, 8 ms against 40 for 10,000.
+_FEW = 80
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,9 +100,7 @@ class TextIds:
         """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
         # A lone surrogate is no text that any id has; passing it through finds nothing instead of raising.
         wanted = [text.encode(errors="surrogatepass") for text in ids]
-        if len(wanted) > _FEW:
-            return self._find_together(wanted)
-        return np.array([self._find(one) for one in wanted], np.int64)
+        return self._find_together(wanted) if len(wanted) > _FEW else self._find_each(wanted)
 
     def take(self, positions: ArrayLike) -> list[str]:
         """Positions int [n] -> their ids. Raises CatalogError for a position that is none."""
@@ -128,14 +126,21 @@ class TextIds:
             raise CatalogError(f"item ids: {error}; rebuild the catalogue") from error
         _check_order(self, item_offsets)
 
-    def _find(self, wanted: bytes) -> int:
-        rank = bisect_left(self.order, wanted, key=self._id_at)
-        if rank == len(self) or self._id_at(self.order[rank]) != wanted:
-            return NOT_FOUND
-        return int(self.order[rank])
+    def _find_each(self, ids: Sequence[bytes]) -> NDArray[np.int64]:
+        """A binary search for each. Views of the memory give out elements in half the time that arrays take."""
+        order, offsets, utf8 = self.order.data, self.offsets.data, self.utf8.data
+
+        def id_at(position: int) -> bytes:
+            return bytes(utf8[offsets[position] : offsets[position + 1]])
+
+        def find(wanted: bytes) -> int:
+            rank = bisect_left(order, wanted, key=id_at)
+            return order[rank] if rank < len(order) and id_at(order[rank]) == wanted else NOT_FOUND
+
+        return np.array([find(one) for one in ids], np.int64)
 
     def _find_together(self, ids: Sequence[bytes]) -> NDArray[np.int64]:
-        """The search of `_find` for all ids at once: each round compares every id with the middle of its range."""
+        """One binary search for all: each round compares every id with the middle of its range."""
         wanted = pa.array(ids, pa.large_binary())
         column = self.column.cast(pa.large_binary())
         first = np.zeros(len(ids), np.int64)
