@@ -38,6 +38,7 @@ _SHORT_REASON = {
     ShortReason.CATALOG_EXHAUSTED: recall_pb2.SHORT_REASON_CATALOG_EXHAUSTED,
     ShortReason.BEAM_TOO_NARROW: recall_pb2.SHORT_REASON_BEAM_TOO_NARROW,
 }
+_COMPLETE = recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_COMPLETE)
 _SCORE_SPACE = {
     ScoreSpace.VOCABULARY: recall_pb2.SCORE_SPACE_VOCABULARY,
     ScoreSpace.CODEBOOK: recall_pb2.SCORE_SPACE_CODEBOOK,
@@ -101,7 +102,7 @@ def fill_logged_answer(answer: RecallAnswer, total_seconds: float, message: requ
 
 def _completeness(short_reason: ShortReason | None) -> recall_pb2.Completeness:
     if short_reason is None:
-        return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_COMPLETE)
+        return _COMPLETE
     return recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_SHORT, short_reason=_SHORT_REASON[short_reason])
 
 

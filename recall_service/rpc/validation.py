@@ -19,6 +19,7 @@ MAX_SCENE_BYTES = 64
 MAX_HISTORY_ITEMS = 10_000
 MAX_ITEM_ID_BYTES = 256
 
+_MAX_BYTES = {"request_id": MAX_REQUEST_ID_BYTES, "user_id": MAX_USER_ID_BYTES, "scene": MAX_SCENE_BYTES}
 _MAX_BYTES_OF_CHARACTER = 4  # in UTF-8
 _ENUMS = {
     "cache_mode": recall_pb2.CacheMode,
@@ -69,9 +70,10 @@ def check_recall(request: recall_pb2.RecallRequest, bundle: BundleInfo, prefix: 
 
 
 def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterator[Violation]:
-    yield from _too_long("request_id", request.request_id, MAX_REQUEST_ID_BYTES)
-    yield from _too_long("user_id", request.user_id, MAX_USER_ID_BYTES)
-    yield from _too_long("scene", request.scene, MAX_SCENE_BYTES)
+    for field, max_bytes in _MAX_BYTES.items():
+        value = getattr(request, field)
+        if len(value) * _MAX_BYTES_OF_CHARACTER > max_bytes:
+            yield from _too_long(field, value, max_bytes)
     context = request.WhichOneof("context")
     if context is None:
         yield Violation("context", "neither history nor prompt is given; give one of them")
@@ -79,8 +81,10 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         yield from _history_violations(request.history.item_ids)
     else:
         yield from _prompt_violations(len(request.prompt.token_ids), bundle)
-    yield from _above_limit("num_items", request.num_items, bundle.max_num_items, bundle.name)
-    yield from _above_limit("beam_width", request.beam_width, bundle.max_beam_width, bundle.name)
+    for field, maximum in (("num_items", bundle.max_num_items), ("beam_width", bundle.max_beam_width)):
+        if (asked := getattr(request, field)) > maximum:
+            limit = f"bundle {bundle.name} allows at most {maximum:,}, and 0 means its default"
+            yield Violation(field, f"{asked:,}; {limit}")
     for field, known_values in _KNOWN_VALUES.items():
         value = getattr(request, field)
         if value not in known_values:
@@ -118,10 +122,5 @@ def _prompt_violations(num_tokens: int, bundle: BundleInfo) -> Iterator[Violatio
 
 
 def _too_long(field: str, value: str, max_bytes: int) -> Iterator[Violation]:
-    if len(value) * _MAX_BYTES_OF_CHARACTER > max_bytes and (num_bytes := len(value.encode())) > max_bytes:
+    if (num_bytes := len(value.encode())) > max_bytes:
         yield Violation(field, f"{num_bytes:,} bytes; give at most {max_bytes}")
-
-
-def _above_limit(field: str, value: int, maximum: int, bundle_name: str) -> Iterator[Violation]:
-    if value > maximum:
-        yield Violation(field, f"{value:,}; bundle {bundle_name} allows at most {maximum:,}, and 0 means its default")

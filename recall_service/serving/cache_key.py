@@ -4,6 +4,7 @@ Knows no cache and no wire format. Who asks, from which scene, under which reque
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from struct import pack
 
@@ -37,7 +38,7 @@ def cache_key(
         raise ValueError("cache_key: give exactly one of history and prompt")
     parts = [
         _integers([FORMAT_VERSION, beam_width, num_items, include_steps]),
-        _strings([bundle, bundle_version, catalog_version, score_space.value, search_mode.value]),
+        _few_strings(bundle, bundle_version, catalog_version, score_space.value, search_mode.value),
         _strings(history) if history is not None else _integers(prompt or ()),
     ]
     return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
@@ -46,6 +47,12 @@ def cache_key(
 def _strings(values: Sequence[str]) -> bytes:
     """Type, number of values, their lengths in characters, their text: no two different sequences read the same."""
     return b"s" + _integers(list(map(len, values))) + "".join(values).encode()
+
+
+@lru_cache(maxsize=256)
+def _few_strings(*values: str) -> bytes:
+    """As `_strings`, for the few that every question of a bundle has in common."""
+    return _strings(values)
 
 
 def _integers(values: Sequence[int]) -> bytes:

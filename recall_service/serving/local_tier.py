@@ -34,7 +34,10 @@ class LocalTier:
     def get(self, key: bytes) -> KeptAnswer | None:
         """The answer under `key`, served from this tier, or None."""
         started = time.perf_counter()
-        kept = self._answers.get(key)
+        try:
+            kept = self._answers[key]
+        except KeyError:
+            kept = None
         self._observer.cache_operation("local", "get", time.perf_counter() - started)
         self._observer.cache_request("local", "miss" if kept is None else "stale" if kept.is_stale else "hit")
         return kept

@@ -4,10 +4,11 @@ import asyncio
 import json
 import time
 
+import grpc
 import pytest
 
-from benchmarks import service
-from benchmarks.service_load import answers_per_second, latencies, send_at_rate
+from benchmarks import service, service_overload
+from benchmarks.service_load import Outcome, answers_per_second, latencies, send_at_rate
 
 QUESTIONS = [b"a", b"b", b"c"]
 
@@ -76,3 +77,41 @@ def test_cached_answers_are_measured_beside_an_echo_of_their_size(capsys: pytest
     assert found["half_load_qps"] == pytest.approx(found["cached_qps"] / 2, abs=1)
     added = found["cached_half_load"]["p99_ms"] - found["echo_half_load"]["p99_ms"]
     assert found["cached_p99_added_ms"] == pytest.approx(added, abs=0.01)
+
+
+def outcomes(code: grpc.StatusCode, *seconds: float, since: float = 0.0) -> list[Outcome]:
+    return [Outcome(since + position, since + position, taken, code) for position, taken in enumerate(seconds)]
+
+
+def test_what_became_of_a_load_is_told_apart() -> None:
+    answered = outcomes(grpc.StatusCode.OK, 0.1, 0.1, 0.1)
+    refused = outcomes(grpc.StatusCode.RESOURCE_EXHAUSTED, 0.002, 0.002, 0.002, 0.002, 0.002)
+    late = outcomes(grpc.StatusCode.DEADLINE_EXCEEDED, 0.5, 0.5)
+    assert service_overload.summary([*answered, *refused, *late], seconds=2.0) == {
+        "good_per_second": 1.5,
+        "good_p99_ms": 100.0,
+        "refused_share": 0.5,
+        "reject_p99_ms": 2.0,
+        "late_share": 0.2,
+    }
+
+
+def test_a_call_that_fails_otherwise_is_a_fault_of_the_run() -> None:
+    with pytest.raises(AssertionError, match="INTERNAL"):
+        service_overload.summary(outcomes(grpc.StatusCode.INTERNAL, 0.1), seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        pytest.param(outcomes(grpc.StatusCode.OK, 0.1, 0.1, 0.1), 0.0, id="at once"),
+        pytest.param(outcomes(grpc.StatusCode.OK, 0.3, 0.3, 0.1, since=7.0), 1.0, id="slow for two calls"),
+        pytest.param(
+            [*outcomes(grpc.StatusCode.OK, 0.1), *outcomes(grpc.StatusCode.RESOURCE_EXHAUSTED, 0.001, since=3.0)],
+            3.0,
+            id="refused late",
+        ),
+    ],
+)
+def test_recovery_lasts_to_the_last_call_that_is_not_as_usual(after: list[Outcome], expected: float) -> None:
+    assert service_overload.recovery_seconds(after, usual_p99_ms=110.0) == expected
