@@ -137,7 +137,7 @@ class BeamEngine:
 
     @property
     def reserved_work(self) -> Sequence[int]:
-        """Work of running requests, as `BeamRequest.work` counts it, by priority."""
+        """Work of running requests, as `Demand.work` counts it, by priority."""
         return self._scheduler.reserved_work
 
     def submit(self, request: BeamRequest, *, arrived: float | None = None) -> int:

@@ -36,6 +36,25 @@ class Priority(IntEnum):
     LOW = 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a search will ask of an engine, as far as that can be told before its prompt is made.
+
+    prompt_len: in tokens, at most. path_len, deadline: as in BeamRequest.
+    """
+
+    prompt_len: int
+    beam_width: int
+    path_len: int
+    priority: Priority
+    deadline: float | None
+
+    @property
+    def work(self) -> int:
+        """How many tokens the model is run on, more or less: the prompt's, and a row a beam for every level but one."""
+        return self.prompt_len + self.beam_width * (self.path_len - 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BeamRequest:
     """One search, of a catalogue or of the whole vocabulary: exactly one of constraint and generation is given.
@@ -72,9 +91,15 @@ class BeamRequest:
         return 0 if self.generation is None else self.generation.max_new_tokens
 
     @property
-    def work(self) -> int:
-        """How many tokens the model is run on, more or less: the prompt's, and a row a beam for every level but one."""
-        return len(self.prompt) + self.beam_width * (self.path_len - 1)
+    def demand(self) -> Demand:
+        """What it asks of an engine."""
+        return Demand(
+            prompt_len=len(self.prompt),
+            beam_width=self.beam_width,
+            path_len=self.path_len,
+            priority=self.priority,
+            deadline=self.deadline,
+        )
 
     @property
     def is_plain_beam(self) -> bool:

@@ -134,4 +134,4 @@ class Scheduler:
         self.reserved_rows += times * request.beam_width
         self.reserved_slots += times * request.slots_needed
         self.reserved_tokens += times * len(request.prompt)
-        self.reserved_work[request.priority] += times * request.work
+        self.reserved_work[request.priority] += times * request.demand.work

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from recall_service.engine.request import BeamRequest, BeamResult, Priority
+from recall_service.engine.request import BeamResult, Demand, Priority
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import DeadlineExpired, NotReady, Overloaded, RecallError
 from recall_service.serving.work_estimate import WorkEstimate
@@ -67,21 +67,18 @@ class AdmissionGate:
         self.rows = 0
         self.tokens = 0
 
-    def enter(self, request: BeamRequest) -> Place:
+    def check(self, demand: Demand) -> None:
+        """Refuse what would not be let in now, before anything is done for it. Takes nothing in; raises as `enter`."""
+        with self._lock:
+            self._admissible(demand)
+
+    def enter(self, demand: Demand) -> Place:
         """Take a request in; it must leave again.
 
         Raises Overloaded with limit queue_full or deadline, DeadlineExpired, or NotReady while there is a refusal.
         """
-        now = self._clock()
-        if self.refusal is not None:
-            raise NotReady(self.refusal)
-        if request.deadline is not None and request.deadline <= now:
-            raise DeadlineExpired("queue")
         with self._lock:
-            place = self._place(request, now)
-            if self.num_inside:
-                self._refuse_beyond_the_queue(place)
-                self._refuse_beyond_the_deadline(place, request.deadline)
+            place = self._admissible(demand)
             self._count(place, 1)
         return place
 
@@ -100,12 +97,24 @@ class AdmissionGate:
         with self._lock:
             self._estimate.note_ended(work, self._clock(), more_waits=more_waits)
 
-    def _place(self, request: BeamRequest, now: float) -> Place:
-        rows, work, page_len = request.beam_width, request.work, self._limits.page_len
-        tokens = -(-len(request.prompt) // page_len) * page_len
+    def _admissible(self, demand: Demand) -> Place:
+        now = self._clock()
+        if self.refusal is not None:
+            raise NotReady(self.refusal)
+        if demand.deadline is not None and demand.deadline <= now:
+            raise DeadlineExpired("queue")
+        place = self._place(demand, now)
+        if self.num_inside:
+            self._refuse_beyond_the_queue(place)
+            self._refuse_beyond_the_deadline(place, demand.deadline)
+        return place
+
+    def _place(self, demand: Demand, now: float) -> Place:
+        rows, work, page_len = demand.beam_width, demand.work, self._limits.page_len
+        tokens = -(-demand.prompt_len // page_len) * page_len
         fits = self.rows + rows <= self._limits.max_rows and self.tokens + tokens <= self._max_tokens
-        wait = None if fits else self._estimate.wait_seconds(self._work_ahead(request.priority) + work)
-        return Place(rows, tokens, work, request.priority, now, wait)
+        wait = None if fits else self._estimate.wait_seconds(self._work_ahead(demand.priority) + work)
+        return Place(rows, tokens, work, demand.priority, now, wait)
 
     def _work_ahead(self, priority: Priority) -> int:
         """What waits and goes first. Not what is of lower priority, though some of it may have aged enough."""

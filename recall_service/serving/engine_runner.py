@@ -77,7 +77,7 @@ class EngineRunner:
         """
         if self._stopping:
             raise NotReady("the engine is stopping")
-        place = self.gate.enter(request)
+        place = self.gate.enter(request.demand)
         loop = asyncio.get_running_loop()
         ticket = Ticket(request, place, loop.create_future(), loop)
         self._awaited.add(ticket)

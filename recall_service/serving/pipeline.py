@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recall_service.engine.request import BeamRequest, BeamResult, Priority, SearchMode
+from recall_service.engine.request import BeamRequest, BeamResult, Demand, Priority, SearchMode
 from recall_service.errors import (
     DeadlineExpired,
     HistoryEmpty,
@@ -112,6 +112,7 @@ class Pipeline:
         progress.computed = True
         started = time.monotonic()
         self._tracer.span("cache", asked, started, result="miss" if query.cache_mode is CacheMode.USE else "bypass")
+        live.runner.gate.check(_demand(query, live))  # a refusal must cost little: under overload most are refused
         prompt, num_unknown = _prompt(query, live)
         ended = time.monotonic()
         self._observer.stage("prompt", ended - started)
@@ -184,6 +185,17 @@ def _sizes(query: RecallQuery, info: BundleInfo) -> tuple[int, int]:
     proven = query.search_mode is SearchMode.PROVEN
     default_width = min(num_items, info.max_beam_width) if proven else info.default_beam_width
     return num_items, query.beam_width or default_width
+
+
+def _demand(query: RecallQuery, live: LiveBundle) -> Demand:
+    num_items = min(len(query.history or ()), live.info.max_history)
+    return Demand(
+        prompt_len=live.bundle.template.length(num_items) if query.prompt is None else len(query.prompt),
+        beam_width=query.beam_width,
+        path_len=live.bundle.constraint.num_steps,
+        priority=query.priority,
+        deadline=query.deadline,
+    )
 
 
 def _prompt(query: RecallQuery, live: LiveBundle) -> tuple[NDArray[np.int64], int]:

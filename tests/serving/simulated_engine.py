@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recall_service.engine.generation import Generation
-from recall_service.engine.request import BeamRequest, BeamResult, Priority
+from recall_service.engine.request import BeamResult, Demand, Priority
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import DeadlineExpired, Overloaded
 from recall_service.serving.admission_gate import AdmissionGate, Place
@@ -19,15 +18,9 @@ _NUM_STEPS = 4
 
 def request_of(
     width: int = 1, prompt_len: int = 1, *, deadline: float | None = None, priority: Priority = Priority.NORMAL
-) -> BeamRequest:
-    """A search of two levels: `width` rows, and prompt_len + width of work."""
-    return BeamRequest(
-        prompt=np.zeros(prompt_len, np.int64),
-        beam_width=width,
-        generation=Generation(max_new_tokens=2),
-        deadline=deadline,
-        priority=priority,
-    )
+) -> Demand:
+    """What a search of two levels asks for: `width` rows, and prompt_len + width of work."""
+    return Demand(prompt_len=prompt_len, beam_width=width, path_len=2, priority=priority, deadline=deadline)
 
 
 def result_of(*, queue_seconds: float = 0.0, service_seconds: float = 0.0) -> BeamResult:
@@ -67,7 +60,9 @@ class SimulatedEngine:
 
     def __post_init__(self) -> None:
         limits = EngineLimits(max_rows=self.num_servers, max_queue_rows=4 * self.num_servers, page_len=1)
-        self.gate = AdmissionGate(limits, self._running_work, clock=lambda: self.now, chance=np.random.default_rng(self.seed).random)
+        self.gate = AdmissionGate(
+            limits, self._running_work, clock=lambda: self.now, chance=np.random.default_rng(self.seed).random
+        )
 
     @property
     def capacity(self) -> float:
