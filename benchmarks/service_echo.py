@@ -1,14 +1,15 @@
 """The limit of the stack: `python -m benchmarks.service_echo NUM_BYTES`, a grpc.aio server that does nothing.
 
-It answers every Recall with the same bytes, so many of them. Writes its port, and serves until it is ended.
+It answers every Recall with the same bytes, so many of them, on the event loop of the service. Writes its port, and
+serves until it is ended.
 """
 
-import asyncio
 import sys
 from typing import Any
 
 import grpc
 
+from recall_service.event_loop import run
 from recall_service.rpc.server import SERVICE_NAME
 
 
@@ -29,4 +30,4 @@ async def main(num_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    run(main(int(sys.argv[1])))

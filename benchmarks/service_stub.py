@@ -4,7 +4,6 @@ Everything is the service's own, but that every step first sleeps; for a spell a
 what `recall-service serve` writes.
 """
 
-import asyncio
 import json
 import signal
 import sys
@@ -17,6 +16,7 @@ import torch
 from recall_service import app
 from recall_service.config import load_settings
 from recall_service.engine.engine import BeamEngine, Completion
+from recall_service.event_loop import run
 from recall_service.observability.logging import configure_logging
 from recall_service.serving import registry
 
@@ -51,7 +51,7 @@ def main(directory: Path, step_seconds: float, max_rows: int) -> None:
     room = {"max_rows": max_rows, "max_queue_rows": 4 * max_rows}
     settings = load_settings(flags={"bundles": [directory], **room, **ports})
     configure_logging("error", "json")
-    asyncio.run(app.serve(settings, lambda serving: print(json.dumps(asdict(serving)), flush=True)))
+    run(app.serve(settings, lambda serving: print(json.dumps(asdict(serving)), flush=True)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ People read tables on stdout; `--json` gives machines one JSON document as its l
 stderr. What is not fit to serve is one line on stderr and exit code 2; a call that got no answer, exit code 1.
 """
 
-import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -60,8 +59,9 @@ def serve(
         configure_logging(resolved.log_level, resolved.log_format)
 
         from recall_service import app as application  # takes seconds: a signal meanwhile is told of in the log
+        from recall_service.event_loop import run
 
-        asyncio.run(application.serve(resolved, lambda serving: _print_json(asdict(serving), flush=True)))
+        run(application.serve(resolved, lambda serving: _print_json(asdict(serving), flush=True)))
         end_now()
 
 
