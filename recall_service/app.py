@@ -98,7 +98,7 @@ async def _serve(
     server, admin = open_servers(
         settings,
         Pipeline(registry, cache, metrics, tracing),
-        partial(_bundle_states, registry, settings.stuck_step_seconds),
+        partial(_bundle_states, registry),
         shutdown,
         metrics=metrics,
         tracing=tracing,
@@ -229,15 +229,13 @@ async def _watching(registry: Registry, stuck_step_seconds: float, server: Recal
             await watching
 
 
-def _bundle_states(registry: Registry, stuck_step_seconds: float) -> list[BundleState]:
-    now = time.monotonic()
-    states = []
-    for live in registry:
-        started = live.runner.step_started  # read once: the engine's thread may end the step meanwhile
-        is_stuck = started is not None and now - started > stuck_step_seconds
-        engine = live.runner.engine
-        states.append(BundleState(live.info, engine.num_waiting, engine.num_running, is_stuck))
-    return states
+def _bundle_states(registry: Registry) -> list[BundleState]:
+    """An engine counts as stuck while its gate is shut: the watchdog alone judges that."""
+    runners = [(live.info, live.runner) for live in registry]
+    return [
+        BundleState(info, runner.num_waiting, runner.engine.num_running, stuck=runner.gate.refusal is not None)
+        for info, runner in runners
+    ]
 
 
 async def _warm_up(registry: Registry, metrics: Metrics) -> None:

@@ -63,7 +63,9 @@ class Settings(BaseSettings):
     # How much of a call. Written "name=number,name=number"; * is any client that is not named.
     max_request_bytes: Count = 4 * 1024**2
     max_batch_requests: Count = 64  # entries of one BatchRecall
-    client_limits: Annotated[dict[str, Count], NoDecode] = {}  # questions of one client at once
+    # Questions of one client at once. Entries of a batch count one by one and come at once: a batch larger than its
+    # client's limit always loses entries.
+    client_limits: Annotated[dict[str, Count], NoDecode] = {}
     scene_limits: Annotated[dict[str, Count], NoDecode] = {}  # questions of one scene at once; scenes of `scenes`
 
     # Connections, and the end of them.
@@ -110,7 +112,8 @@ class Settings(BaseSettings):
     cache_ttl_jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1  # share of the ttl that chance takes away, at most
     redis_url: SecretStr | None = None  # none: the cache in this process alone serves
     redis_key_prefix: str = "recall:v1:"
-    redis_timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 20.0  # all that Redis may add to an answer
+    # All that Redis may add to an answer: the time for a get. A put, which no answer waits for, has five times that.
+    redis_timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 20.0
     redis_pool_size: Count = 32
     redis_breaker_failures: Count = 5  # so many in a row and Redis is not asked ...
     redis_breaker_open_seconds: Seconds = 5.0  # ... for so long
@@ -132,6 +135,15 @@ class Settings(BaseSettings):
     def _limits_known_scenes(cls, value: dict[str, int], info: ValidationInfo) -> dict[str, int]:
         if strangers := sorted(set(value) - set(scenes := info.data.get("scenes", ()))):
             raise ValueError(f"{strangers[0]!r} is none of scenes = {', '.join(scenes)}; add it there, or leave it out")
+        return value
+
+    @field_validator("client_limits")
+    @classmethod
+    def _limits_known_clients(cls, value: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+        """Where tokens are set, no caller goes by another name. Without them names are those of certificates."""
+        names = [token.partition(":")[0] for token in info.data.get("tokens", ())]
+        if names and (strangers := sorted(set(value) - {*names, "*"})):
+            raise ValueError(f"{strangers[0]!r} is no name of a token; those are {', '.join(names)}; * is all others")
         return value
 
     @field_validator("tokens")

@@ -8,7 +8,7 @@ RecallError
 ├── Overloaded            the queue or a limit is full, or the deadline cannot be met; come back later
 ├── DeadlineExpired       the deadline passed at a named stage
 ├── RequestCancelled      the caller went away
-├── NotReady              not warmed up yet, or draining
+├── NotReady              not warmed up yet, draining, or the engine is stuck or fails every step
 ├── UnknownVersion        no such bundle or catalogue version is live
 ├── EngineFailure         a step of the engine failed; the request is not at fault
 │   └── ModelOutputError  the model gave NaN or +inf for this request
@@ -114,7 +114,7 @@ class RequestCancelled(RecallError):
 
 
 class NotReady(RecallError):
-    """The server is warming up or draining."""
+    """The server is warming up or draining, or the bundle's engine is stuck in a step, fails every step or stops."""
 
     reason = "NOT_READY"
 

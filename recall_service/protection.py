@@ -18,7 +18,7 @@ def check_protection(settings: Settings) -> None:
 def announce_protection(settings: Settings) -> None:
     """Say in the log how the server is protected, and warn when strangers could use that it is not."""
     logger.info("protection: %s", describe_protection(settings))
-    if warning := exposure(settings):
+    for warning in exposures(settings):
         logger.warning("protection: %s", warning)
 
 
@@ -36,8 +36,19 @@ def describe_protection(settings: Settings) -> str:
     return f"TLS {tls}, client certificates {mutual}, {len(settings.tokens)} tokens"
 
 
-def exposure(settings: Settings) -> str | None:
-    """What strangers on the network could do, with the remedy; None when there is nothing to say."""
+def exposures(settings: Settings) -> list[str]:
+    """What strangers on the network could do, with the remedy, one sentence for each; none when there is nothing."""
+    return [warning for warning in (_open_to_callers(settings), _open_to_scrapers(settings)) if warning]
+
+
+def _open_to_scrapers(settings: Settings) -> str | None:
+    """The metrics have neither TLS nor tokens, whatever else is set."""
+    if is_loopback(settings.metrics_host):
+        return None
+    return f"whoever reaches {settings.metrics_host} may read the metrics; let only trusted networks reach them"
+
+
+def _open_to_callers(settings: Settings) -> str | None:
     open_hosts = sorted({host for host in (settings.host, settings.admin_host) if not is_loopback(host)})
     if not open_hosts or settings.tls_client_ca is not None:
         return None

@@ -95,6 +95,27 @@ def test_a_bad_value_is_named_with_its_origin_and_the_remedy(flags: dict[str, An
         load_settings(flags=flags)
 
 
+TOKENS = ("ranker:recall:" + "ab" * 32, "mailer:recall:" + "cd" * 32)
+
+
+def test_a_limit_of_a_client_that_cannot_be_is_refused() -> None:
+    with pytest.raises(
+        SettingsError,
+        match=r"client_limits .*'rankre' is no name of a token; those are ranker, mailer; \* is all others",
+    ) as caught:
+        load_settings(flags={"tokens": TOKENS, "client_limits": "ranker=1,rankre=2"})
+    assert "abab" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"tokens": TOKENS, "client_limits": "ranker=1,*=2"}, {"client_limits": "a common name=1"}],
+    ids=["a token's and all others'", "a certificate's"],
+)
+def test_a_limit_of_a_client_that_can_be_is_taken(flags: dict[str, Any]) -> None:
+    assert 1 in load_settings(flags=flags).client_limits.values()
+
+
 def test_everything_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch, write_file: WriteFile) -> None:
     monkeypatch.setenv("RECALL_PORT", "x")
     monkeypatch.setenv("RECALL_REDIS_ULR", "redis://:hunter2@host")

@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from recall_service.app import Serving, serve
+from recall_service.config import Settings
 from recall_service.engine.engine import BeamEngine
 from recall_service.rpc.shutdown import Shutdown, done_before
 from recall_service.serving.registry import LiveBundle
@@ -90,26 +92,62 @@ async def test_a_signal_in_the_warm_up_ends_it(
     assert signal.getsignal(number) is before
 
 
-async def test_an_operators_drain_ends_the_server(tmp_path: Path) -> None:
+async def started_server(settings: Settings) -> tuple[Serving, asyncio.Task[None]]:
     started: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
-    server = asyncio.create_task(serve(small_settings(write_bundle(tmp_path / "tiny")), started.set_result))
-    serving = await asyncio.wait_for(started, 60)
+    server = asyncio.create_task(serve(settings, started.set_result))
+    return await asyncio.wait_for(started, 60), server
+
+
+async def test_an_operators_drain_ends_the_server(tmp_path: Path) -> None:
+    serving, server = await started_server(small_settings(write_bundle(tmp_path / "tiny")))
     async with grpc.aio.insecure_channel(serving.admin_address) as channel:
         answer = await admin_pb2_grpc.AdminServiceStub(channel).Drain(admin_pb2.DrainRequest())
     assert answer.at_most_seconds > 20
     await asyncio.wait_for(server, 10)
 
 
-async def test_an_engine_stuck_in_a_step_turns_health_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = threading.Event()
-    free.set()
+class Steps(NamedTuple):
+    """Of all engines. free: while it is not set, they wait. begun: set as one begins."""
+
+    free: threading.Event
+    begun: threading.Event
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    steps = Steps(threading.Event(), threading.Event())
+    steps.free.set()
     step = BeamEngine.step
 
     def held_step(engine: BeamEngine) -> object:
-        free.wait(30)
+        steps.begun.set()
+        steps.free.wait(30)
         return step(engine)
 
     monkeypatch.setattr(BeamEngine, "step", held_step)
+    return steps
+
+
+async def test_a_signal_after_an_operators_drain_cuts_off_nobody(tmp_path: Path, steps: Steps) -> None:
+    """As an orchestrator does it: its hook before the end drains, then it sends SIGTERM."""
+    serving, server = await started_server(small_settings(write_bundle(tmp_path / "tiny")))
+    async with (
+        grpc.aio.insecure_channel(serving.address) as channel,
+        grpc.aio.insecure_channel(serving.admin_address) as operators,
+    ):
+        steps.free.clear()
+        steps.begun.clear()
+        call = recall_pb2_grpc.RecallServiceStub(channel).Recall(by_history("item-001"), timeout=30)
+        await until(steps.begun.is_set)
+        await admin_pb2_grpc.AdminServiceStub(operators).Drain(admin_pb2.DrainRequest())
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.2)
+        steps.free.set()
+        assert (await call).items
+    await asyncio.wait_for(server, 10)
+
+
+async def test_an_engine_stuck_in_a_step_turns_health_and_back(tmp_path: Path, steps: Steps) -> None:
     async with (
         serving_here(small_settings(write_bundle(tmp_path / "tiny"), stuck_step_seconds=0.2)) as serving,
         grpc.aio.insecure_channel(serving.address) as channel,
@@ -118,12 +156,12 @@ async def test_an_engine_stuck_in_a_step_turns_health_and_back(tmp_path: Path, m
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         admin = admin_pb2_grpc.AdminServiceStub(operators)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        free.clear()
+        steps.free.clear()
         call = recall_pb2_grpc.RecallServiceStub(channel).Recall(by_history("item-001"), timeout=30)
         assert (await asyncio.wait_for(watch.read(), 10)).status == health_pb2.HealthCheckResponse.NOT_SERVING
         (state,) = (await admin.ListBundles(admin_pb2.ListBundlesRequest())).bundles
         assert state.stuck
-        free.set()
+        steps.free.set()
         assert (await asyncio.wait_for(watch.read(), 10)).status == health_pb2.HealthCheckResponse.SERVING
         (state,) = (await admin.ListBundles(admin_pb2.ListBundlesRequest())).bundles
         assert not state.stuck
@@ -152,6 +190,17 @@ async def test_the_first_signal_asks_and_the_second_hurries() -> None:
         shutdown.request()
         assert not shutdown.hurried.is_set()
         os.kill(os.getpid(), signal.SIGINT)
+        await until(shutdown.hurried.is_set)
+
+
+async def test_the_first_signal_after_a_drain_hurries_nobody() -> None:
+    shutdown = Shutdown()
+    shutdown.request()
+    with shutdown.listening():
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        assert not shutdown.hurried.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
         await until(shutdown.hurried.is_set)
 
 

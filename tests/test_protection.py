@@ -9,7 +9,7 @@ import pytest
 
 from recall_service.app import serve
 from recall_service.errors import SettingsError
-from recall_service.protection import describe_protection, exposure
+from recall_service.protection import announce_protection, describe_protection, exposures
 from recall_service.stubs.recall.v1 import admin_pb2, admin_pb2_grpc, recall_pb2_grpc
 from recall_service.tokens import make_token
 from tests.certificates import make_certificates
@@ -62,8 +62,17 @@ def test_the_line_says_what_is_on(changes: dict[str, Any], description: str) -> 
     ],
 )
 def test_strangers_on_the_network_are_warned_of(changes: dict[str, Any], begins: str | None) -> None:
-    warning = exposure(small_settings(**changes))
-    assert warning == begins if begins is None else str(warning).startswith(begins)
+    warnings = exposures(small_settings(**changes))
+    assert [warning.startswith(str(begins)) for warning in warnings] == [True] * (begins is not None)
+
+
+@pytest.mark.parametrize("changes", [{}, MUTUAL], ids=["plain", "mutual"])
+def test_metrics_on_the_network_are_warned_of_whatever_guards_the_rest(
+    changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    announce_protection(small_settings(metrics_host="0.0.0.0", **changes))
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("protection: whoever reaches 0.0.0.0 may read the metrics; let only")
 
 
 async def test_a_broken_certificate_is_told_of_before_bundles_are_loaded(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Self
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
@@ -49,5 +50,9 @@ class RecallClientError(Exception):
         elif detail.Unpack(bad_request):
             self.violations = tuple(Violation(v.field, v.description) for v in bad_request.field_violations)
         elif detail.Unpack(retry):
-            # Not by ToTimedelta, which raises for what no Duration may hold.
-            self.retry_after_seconds = retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9
+            self.retry_after_seconds = seconds_of(retry.retry_delay)
+
+
+def seconds_of(duration: Duration) -> float:
+    """Not by ToTimedelta, which raises for what no Duration may hold."""
+    return duration.seconds + duration.nanos * 1e-9

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 
+from recall_service.client.errors import seconds_of
 from recall_service.stubs.recall.v1 import recall_pb2
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -51,12 +52,17 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True)
 class RecallFailure:
-    """Why one question of a batch got no answer: what RecallClientError says of a call of its own."""
+    """Why one question of a batch got no answer: what RecallClientError says of a call of its own.
+
+    Violations stand in the message. limit is empty and retry_after_seconds None unless the server was too full.
+    """
 
     code: grpc.StatusCode
     message: str
     reason: str
     request_id: str
+    limit: str
+    retry_after_seconds: float | None
 
 
 def to_result(response: recall_pb2.RecallResponse) -> RecallResult:
@@ -100,7 +106,8 @@ def _to_item(item: recall_pb2.RecalledItem) -> RecalledItem:
 
 def _to_failure(failure: recall_pb2.RecallFailure) -> RecallFailure:
     code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
-    return RecallFailure(code, failure.message, failure.reason, failure.request_id)
+    retry_after = seconds_of(failure.retry_after) if failure.HasField("retry_after") else None
+    return RecallFailure(code, failure.message, failure.reason, failure.request_id, failure.limit, retry_after)
 
 
 def _name(enum: Any, prefix: str, value: int) -> str:

@@ -232,11 +232,13 @@ class BeamEngine:
 
     def _admit(self) -> None:
         while (waiting := self._scheduler.admit(self.prefixes)) is not None:
-            context = self.prefixes.reserve(waiting.request.prompt)
+            pages: list[int] = []
             try:
+                context = self.prefixes.reserve(waiting.request.prompt)
+                pages = context.pages
                 self._running.append(self._start(waiting, context))
             except Exception as error:  # noqa: BLE001  it never ran, so it gives back here what was reserved for it
-                self.prefixes.release(context.pages)
+                self.prefixes.release(pages)
                 self._scheduler.release(waiting.request)
                 self._completed.append(Completion(waiting.request_id, failure_of("prefill", error)))
 
@@ -370,6 +372,9 @@ class BeamEngine:
                 result = running.result(time.monotonic())
             except EngineFailure as error:
                 self._fail([running], error)
+                continue
+            except Exception as error:  # noqa: BLE001  the others have their answers
+                self._fail([running], failure_of("selection", error))
                 continue
             self._publish(running)
             self._completed.append(Completion(running.request_id, result))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import grpc
 
+from recall_service.rpc.batch_wire import Outcome
 from recall_service.serving.query import RecallAnswer
-from recall_service.stubs.recall.v1 import recall_pb2
+from recall_service.stubs.recall.v1.recall_pb2 import RecallFailure
 
 Facts = dict[str, str | int]
 
@@ -16,7 +17,7 @@ class Call:
     """Filled in as the call goes on.
 
     client: who calls, as authentication knows it; empty for anybody. scene: as the caller wrote it, any string.
-    answer: of a Recall that was answered. results: of a BatchRecall. reason: ErrorInfo.reason of a call that failed.
+    answer: of a Recall that was answered. outcomes: of a BatchRecall. reason: ErrorInfo.reason of a call that failed.
     on_end: told the code and the reason of the end, whichever it is; the reason is empty when the code is OK.
     """
 
@@ -24,7 +25,7 @@ class Call:
     client: str = ""
     scene: str | None = None
     answer: RecallAnswer | None = None
-    results: Sequence[recall_pb2.BatchRecallResult] | None = None
+    outcomes: Sequence[Outcome] | None = None
     reason: str = ""
     on_end: Callable[[grpc.StatusCode, str], None] | None = None
 
@@ -40,9 +41,9 @@ class Call:
             facts["served_from"] = self.answer.served_from.name.lower()
             facts["items"] = len(self.answer.item_ids)
             facts["proven"] = self.answer.proven_count
-        if self.results is not None:
-            facts["entries"] = len(self.results)
-            facts["failed"] = sum(result.HasField("failure") for result in self.results)
+        if self.outcomes is not None:
+            facts["entries"] = len(self.outcomes)
+            facts["failed"] = sum(isinstance(outcome, RecallFailure) for outcome in self.outcomes)
         if self.reason:
             facts["reason"] = self.reason
         return facts

@@ -16,6 +16,7 @@ import grpc
 from recall_service import __version__
 from recall_service.errors import DeadlineExpired, InvalidRequest, UnknownVersion
 from recall_service.rpc.backend import RecallBackend
+from recall_service.rpc.batch_wire import Outcome, encode_batch
 from recall_service.rpc.call import Call
 from recall_service.rpc.convert import encode_response, to_bundle_message, to_query
 from recall_service.rpc.guard import CallGuard, caller_left, end_by_caller
@@ -95,8 +96,8 @@ class RecallServicer:
             for position, entry in enumerate(entries)
         ]
         answers = (self._answer_entry(recall, position, context) for position, recall in enumerate(recalls))
-        call.results = await asyncio.gather(*answers)
-        return recall_pb2.BatchRecallResponse(results=call.results).SerializeToString()
+        call.outcomes = await asyncio.gather(*answers)
+        return encode_batch(call.outcomes)
 
     async def _serving_info(self, wire: bytes, call: Call) -> bytes:
         del call  # says nothing of itself
@@ -107,23 +108,20 @@ class RecallServicer:
             max_batch_requests=self._max_batch_requests,
         ).SerializeToString()
 
-    async def _answer_entry(
-        self, recall: RecallUnderWay, position: int, context: Context
-    ) -> recall_pb2.BatchRecallResult:
+    async def _answer_entry(self, recall: RecallUnderWay, position: int, context: Context) -> Outcome:
         """An entry of a batch fails alone, unless the caller of the whole batch left."""
         code, reason = grpc.StatusCode.OK, ""
         try:
             with self._tracer.entry(position):
-                response = await self._answer(recall, prefix=f"requests[{position}].")
+                return await self._answer(recall, prefix=f"requests[{position}].")
         except (Exception, asyncio.CancelledError) as error:
             if caller_left(error):
                 code, reason = end_by_caller(context)
                 raise
             code, reason = code_of(error), reason_of(error)
-            return recall_pb2.BatchRecallResult(failure=failure_of(error, recall.request_id))
+            return failure_of(error, recall.request_id)
         finally:
             recall.report(self._recall_log, code, reason)
-        return recall_pb2.BatchRecallResult(response=recall_pb2.RecallResponse.FromString(response))
 
     async def _answer(self, recall: RecallUnderWay, *, prefix: str = "") -> bytes:
         query = self._question(recall.request, recall.deadline, prefix)

@@ -10,14 +10,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Shutdown:
-    """The first word asks for an end in order (`requested`), the second for one at once (`hurried`).
+    """The first word asks for an end in order (`requested`), the second signal for one at once (`hurried`).
 
+    A Drain is no signal: one that follows it is what every orchestrator sends, and cuts nothing short.
     Make it inside a running event loop.
     """
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
         self.hurried = asyncio.Event()
+        self._was_signalled = False
 
     def request(self) -> None:
         """Ask for an end in order; asking again changes nothing."""
@@ -38,7 +40,10 @@ class Shutdown:
                 signal.signal(number, handler)
 
     def _signalled(self) -> None:
-        (self.hurried if self.requested.is_set() else self.requested).set()
+        self.requested.set()
+        if self._was_signalled:
+            self.hurried.set()
+        self._was_signalled = True
 
 
 async def done_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

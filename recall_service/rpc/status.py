@@ -65,9 +65,13 @@ def reason_of(error: BaseException) -> str:
 
 
 def failure_of(error: BaseException, request_id: str) -> RecallFailure:
-    """What the caller of a batch is told about `error` in one of its entries: the facts of `status_of`."""
+    """What the caller of a batch is told about `error` in one of its entries: `status_of`, less the violations."""
     status = status_of(error, request_id)
-    return RecallFailure(code=status.code, message=status.message, reason=reason_of(error), request_id=request_id)
+    failure = RecallFailure(code=status.code, message=status.message, reason=reason_of(error), request_id=request_id)
+    if isinstance(error, Overloaded):
+        failure.limit = error.limit
+        failure.retry_after.FromTimedelta(timedelta(seconds=error.retry_after_seconds))
+    return failure
 
 
 def status_of(error: BaseException, request_id: str) -> Status:

@@ -14,6 +14,8 @@ from recall_service.errors import SettingsError
 
 _LOOK_SECONDS = 1.0  # files are looked at when somebody connects, and not more often than that
 
+Signature = list[tuple[int, ...] | None]  # of each file; None: there is none
+
 logger = logging.getLogger(__name__)
 
 
@@ -51,27 +53,38 @@ class ReloadingCertificates:
         self._lock = threading.Lock()  # gRPC asks from threads of its own
         self._seen = _signature(files)
         self._looked = clock()
-        self.first = _read(files)
+        self._complaint = ""  # the last one, which is not repeated
+        self.first = _read(files, self._seen)
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """What the files hold, if that is new and fit to serve; None: go on with what there is. Never raises."""
+        """What the files hold, if that is new and fit to serve; None: go on with what there is. Never raises.
+
+        What cannot be used is read again at every look: nothing about the files need change for them to become fit.
+        """
         with self._lock:
             if self._clock() - self._looked < _LOOK_SECONDS:
                 return None
             self._looked = self._clock()
             if (signature := _signature(self._files)) == self._seen:
+                self._complaint = ""
                 return None
-            self._seen = signature
             try:
-                configuration = _read(self._files)
+                configuration = _read(self._files, signature)
             except SettingsError as error:
-                logger.warning("TLS files changed and cannot be used, the last good ones stay: %s", error)
+                self._complain(str(error))
                 return None
+            self._seen, self._complaint = signature, ""
             logger.info("TLS files changed; new connections are offered %s", self._files.certificate)
             return configuration
 
+    def _complain(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            logger.warning("TLS files changed and cannot be used, the last good ones stay: %s", complaint)
+        self._complaint = complaint
 
-def _read(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
+
+def _read(files: TlsFiles, signature: Signature) -> grpc.ServerCertificateConfiguration:
+    """What the files hold. OpenSSL checks the paths, not what was read of them: `signature`, from before, must hold."""
     certificate = _certificates("tls_certificate", files.certificate)
     client_ca = _certificates("tls_client_ca", files.client_ca) if files.client_ca else None
     key = _content("tls_key", files.key)
@@ -83,6 +96,8 @@ def _read(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
             f"tls_key: {files.key} is not the key of {files.certificate}, or not PEM without a passphrase; give the "
             "one that belongs to it"
         ) from None
+    if _signature(files) != signature:
+        raise SettingsError(f"tls_certificate: {files.certificate} or a file beside it changes just now; try again")
     return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=client_ca)
 
 
@@ -102,13 +117,13 @@ def _content(setting: str, path: Path) -> bytes:
         raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}; give a readable PEM file") from None
 
 
-def _signature(files: TlsFiles) -> list[tuple[int, int, int] | None]:
-    """Changes when a file is written, replaced, or a link to it is turned elsewhere."""
-    signature: list[tuple[int, int, int] | None] = []
+def _signature(files: TlsFiles) -> Signature:
+    """Changes when a file is written, replaced, given to somebody, or a link to it is turned elsewhere."""
+    signature: Signature = []
     for path in (files.certificate, files.key, files.client_ca):
         try:
             stat = path.stat() if path else None
         except OSError:
             stat = None
-        signature.append((stat.st_ino, stat.st_mtime_ns, stat.st_size) if stat else None)
+        signature.append((stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size) if stat else None)
     return signature

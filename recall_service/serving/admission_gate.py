@@ -2,8 +2,8 @@
 
 It counts rows and prompt tokens, not calls, and everything that the engine holds: what a caller gives up stays counted
 until the engine has let go of it, so that callers who come and go cannot pile up work behind a long step. It answers
-at once, whatever the engine is doing. A request that finds the engine empty is always let in: no estimate, however
-wrong, can then shut the gate for good.
+at once, whatever the engine is doing. A request that finds the engine empty is always let in, and how fast the queue
+moves is forgotten while nobody waits in it: no estimate, however wrong, can then shut the gate for good.
 """
 
 import random
@@ -89,11 +89,14 @@ class AdmissionGate:
             self._count(place, -1)
             if isinstance(outcome, BeamResult):
                 self._learn(place, outcome.queue_seconds, outcome.prefill_seconds + outcome.decode_seconds, now)
-            elif isinstance(outcome, DeadlineExpired) and outcome.stage == "queue" and place.foreseen_wait is not None:
-                self._estimate.note_wait(now - place.entered, place.foreseen_wait, now)  # so long at least
+            elif isinstance(outcome, DeadlineExpired):
+                self._learn_at_least(place, outcome.stage, now)
 
     def note_ended(self, work: int, *, more_waits: bool) -> None:
-        """The engine has answered searches of so much work; more_waits: others wait that had no room beside them."""
+        """The engine has answered searches of so much work; more_waits: others wait that had no room beside them.
+
+        Also to be told, with no work, when nobody waits any more: what follows is not time that it was busy.
+        """
         with self._lock:
             self._estimate.note_ended(work, self._clock(), more_waits=more_waits)
 
@@ -113,7 +116,7 @@ class AdmissionGate:
         rows, work, page_len = demand.beam_width, demand.work, self._limits.page_len
         tokens = -(-demand.prompt_len // page_len) * page_len
         fits = self.rows + rows <= self._limits.max_rows and self.tokens + tokens <= self._max_tokens
-        wait = None if fits else self._estimate.wait_seconds(self._work_ahead(demand.priority) + work)
+        wait = None if fits else self._estimate.wait_seconds(self._work_ahead(demand.priority) + work, now)
         return Place(rows, tokens, work, demand.priority, now, wait)
 
     def _work_ahead(self, priority: Priority) -> int:
@@ -161,6 +164,14 @@ class AdmissionGate:
             self._estimate.note_service(service_seconds, now)
         else:  # there was room, so what passed until the next step began is a part of being served
             self._estimate.note_service(queue_seconds + service_seconds, now)
+
+    def _learn_at_least(self, place: Place, stage: str, now: float) -> None:
+        """From a search that ran out of time: what it was at would have taken longer still."""
+        seconds = now - place.entered
+        if stage != "queue":
+            self._estimate.note_service_at_least(seconds - (place.foreseen_wait or 0.0), now)
+        elif place.foreseen_wait is not None:
+            self._estimate.note_wait(seconds, place.foreseen_wait, now)
 
     def _count(self, place: Place, times: int) -> None:
         self.num_inside += times

@@ -39,7 +39,7 @@ class Breaker:
         if self._is_open:
             if now < self._next_probe:
                 return None
-            # Set before the probe reports: a probe that is cancelled must not leave the breaker open for ever.
+            # Set before the probe reports: a probe that never does must not leave the breaker open for ever.
             self._next_probe = now + self._open_seconds
         return now
 
@@ -51,7 +51,7 @@ class Breaker:
             self._observer.cache_breaker(is_open=False)
             logger.warning("Redis answers again; the result cache asks it from now on")
 
-    def failed(self, error: Exception, *, admitted: float) -> None:
+    def failed(self, error: BaseException, *, admitted: float) -> None:
         """A call was not answered. Only the type of `error` is ever logged, for its text may quote an address.
 
         Calls that were under way when another failed saw the same trouble, and count with it as one: a burst during one

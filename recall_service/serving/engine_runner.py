@@ -17,6 +17,7 @@ from recall_service.errors import (
     EngineFailure,
     ModelOutputError,
     NotReady,
+    Overloaded,
     RecallError,
     RequestCancelled,
 )
@@ -25,7 +26,7 @@ from recall_service.serving.hooks import NullObserver, Observer
 
 logger = logging.getLogger(__name__)
 
-_STOP_SECONDS = 5.0  # that stopping waits for a step under way
+STOP_SECONDS = 5.0  # that stopping waits for a step under way
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +45,8 @@ class EngineRunner:
 
     gate: what every search has to pass, whatever the engine is doing; a place in it is free again once the engine has
         let go of the search.
-    step_started: when the step under way began, seconds of `time.monotonic()`; None between two.
+    step_started: when the step under way, or the call between two, began, seconds of `time.monotonic()`; None for
+        neither.
     failed_steps: how many steps have failed since a search was last answered.
     """
 
@@ -68,6 +70,11 @@ class EngineRunner:
     def is_alive(self) -> bool:
         """Whether its thread still runs."""
         return self._thread.is_alive()
+
+    @property
+    def num_waiting(self) -> int:
+        """What is inside the gate and does not run, whether or not the engine has seen it yet. For any thread."""
+        return max(0, self.gate.num_inside - self.engine.num_running)
 
     async def search(self, request: BeamRequest, stage: Callable[[str], None] = lambda _: None) -> BeamResult:
         """The beams of a request. When cancelled, the engine's work stops as well.
@@ -123,11 +130,15 @@ class EngineRunner:
         """Have an idle engine search once more what it answered last, past the gate: a step that ends well shows."""
         self._inbox.put(self._submit_probe)
 
-    def stop(self) -> None:
-        """Fail what is under way with NotReady and end the thread. Waits for the running step, but not for long."""
+    def tell_to_stop(self) -> None:
+        """Let nobody in any more; the thread ends after the running step, which nobody waits for here."""
         self._stopping = True
         self._inbox.put(lambda: None)
-        self._thread.join(_STOP_SECONDS)
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Fail what is under way with NotReady and end the thread. seconds: how long to wait for the running step."""
+        self.tell_to_stop()
+        self._thread.join(max(0.0, seconds))
         if self._thread.is_alive():
             logger.error("engine %s is stuck in a step; it is left behind", self.name)
             self._give_up(NotReady("the engine is stopping"))
@@ -159,7 +170,9 @@ class EngineRunner:
     def _run_inbox(self, *, wait: bool) -> None:
         try:
             while True:
-                self._inbox.get(block=wait)()
+                call = self._inbox.get(block=wait)
+                self.step_started = time.monotonic()  # a call, too, can wait for a GPU that hangs
+                call()
                 wait = False
         except queue.Empty:
             return
@@ -204,8 +217,9 @@ class EngineRunner:
                 self._last_answered = ticket.request
                 answered_work += ticket.place.work
             self._end(ticket, outcome)
-        if answered_work:
-            self.gate.note_ended(answered_work, more_waits=self.engine.num_waiting > 0)
+        more_waits = self.engine.num_waiting > 0
+        if answered_work or not more_waits:
+            self.gate.note_ended(answered_work, more_waits=more_waits)
 
     def _end(self, ticket: Ticket, outcome: BeamResult | RecallError) -> None:
         self.gate.leave(ticket.place, outcome)
@@ -224,8 +238,14 @@ def _is_late(request: BeamRequest) -> bool:
 
 
 def _is_failure_of_step(completion: Completion) -> bool:
-    """Whether it says that the engine is at fault, and not what one request made of the model."""
-    return isinstance(completion.outcome, EngineFailure) and not isinstance(completion.outcome, ModelOutputError)
+    """Whether it says that the engine is at fault, and not what one request made of the model.
+
+    Memory may have run out for one request alone; without an answer in between it is the engine's.
+    """
+    outcome = completion.outcome
+    if isinstance(outcome, Overloaded):
+        return outcome.limit == "memory"
+    return isinstance(outcome, EngineFailure) and not isinstance(outcome, ModelOutputError)
 
 
 def _resolve(future: "asyncio.Future[BeamResult]", outcome: BeamResult | RecallError) -> None:

@@ -94,6 +94,7 @@ class Pipeline:
                 lambda: self._compute(resolved(), live, progress, asked),
                 lambda: self._recompute(resolved(), live),
                 seconds=None if query.deadline is None else query.deadline - asked,
+                lane=bytes([query.priority]),
             )
         except TimeoutError:
             raise DeadlineExpired(progress.stage) from None

@@ -11,6 +11,7 @@ one life too long, and at worst computed again.
 import asyncio
 import time
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import ClusterDownError, ResponseError
@@ -60,6 +61,7 @@ class RedisTier:
         self._breaker = breaker
         self._observer = observer
         self._commands: set[asyncio.Task[Any]] = set()
+        self._budgets: dict[asyncio.Task[Any], asyncio.TimerHandle] = {}  # of those that are not late yet
         self._client = open_redis(
             url,
             ConnectionBounds(pool_size=pool_size, wait_seconds=self._get_budget, socket_seconds=self._put_budget),
@@ -72,14 +74,12 @@ class RedisTier:
             return None
         started = time.perf_counter()
         try:
-            value = await self._run(self._client.get(self._name(key)), self._get_budget)
-        except Exception as error:  # noqa: BLE001 - whatever a client or server brings up, it must not fail a question
-            self._failed(error, admitted)
+            value = await self._run(self._client.get(self._name(key)), self._get_budget, admitted)
+        except Exception:  # noqa: BLE001 - whatever a client or server brings up, it must not fail a question
             self._observer.cache_request("redis", "error")
             return None
         finally:
             self._observer.cache_operation("redis", "get", time.perf_counter() - started)
-        self._breaker.succeeded()
         stored = decode(value, key) if isinstance(value, bytes) else None
         kept = None if stored is None else self._kept(stored)
         self._observer.cache_request("redis", "miss" if kept is None else "stale" if kept.is_stale else "hit")
@@ -94,11 +94,9 @@ class RedisTier:
         value = encode(answer, key, round((time.time() + fresh_seconds) * 1000))
         milliseconds = max(1, round((fresh_seconds + self._time_to_live.stale_seconds) * 1000))
         try:
-            await self._run(self._client.set(self._name(key), value, px=milliseconds), self._put_budget)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._failed(error, admitted)
-        else:
-            self._breaker.succeeded()
+            await self._run(self._client.set(self._name(key), value, px=milliseconds), self._put_budget, admitted)
+        except Exception:  # noqa: BLE001, S110 - as above, and the breaker has been told
+            pass
         finally:
             self._observer.cache_operation("redis", "put", time.perf_counter() - started)
 
@@ -128,32 +126,45 @@ class RedisTier:
             return None
         return KeptAnswer(stored.answer, time.monotonic() + fresh_seconds)
 
-    def _failed(self, error: Exception, admitted: float) -> None:
-        """An error reply (wrong type, no memory, no permission) is a fast answer of a live server: no cause to stop.
-
-        But for a cluster that says it is down.
-        """
-        if isinstance(error, ResponseError) and not isinstance(error, ClusterDownError):
-            self._breaker.succeeded()
-        else:
-            self._breaker.failed(error, admitted=admitted)
-
-    async def _run(self, command: Awaitable[Reply], budget_seconds: float) -> Reply:
+    async def _run(self, command: Awaitable[Reply], budget_seconds: float, admitted: float) -> Reply:
         """The reply to `command`; TimeoutError after `budget_seconds`.
 
         The command is a task of its own that neither a caller's cancellation nor the budget cuts short, for redis-py
         drops the connection of a command that is cut: callers that leave, or a slow Redis, would be answered with a
         storm of new connections (3,600 cancelled gets made 393 that way, and 10 this way). The socket timeouts end it.
+        And it reports to the breaker by itself, or else a Redis that answers later than callers leave would never open
+        it.
         """
         task = asyncio.ensure_future(command)
         self._commands.add(task)
-        task.add_done_callback(self._retire)
+        self._budgets[task] = asyncio.get_running_loop().call_later(budget_seconds, self._overran, task, admitted)
+        task.add_done_callback(partial(self._ended, admitted))
         done, _ = await asyncio.wait([task], timeout=budget_seconds)
         if not done:
             raise TimeoutError
         return task.result()
 
-    def _retire(self, task: asyncio.Task[Any]) -> None:
+    def _overran(self, task: asyncio.Task[Any], admitted: float) -> None:
+        del self._budgets[task]
+        self._breaker.failed(TimeoutError(), admitted=admitted)
+
+    def _ended(self, admitted: float, task: asyncio.Task[Any]) -> None:
         self._commands.discard(task)
-        if not task.cancelled():
-            task.exception()  # of an abandoned command: looked at, so that asyncio does not report it as forgotten
+        budget = self._budgets.pop(task, None)
+        if budget is not None:
+            budget.cancel()
+        if task.cancelled():
+            return
+        error = task.exception()  # looked at even when late, so that asyncio does not report it as forgotten
+        if budget is not None:
+            self._report(error, admitted)
+
+    def _report(self, error: BaseException | None, admitted: float) -> None:
+        """An error reply (wrong type, no memory, no permission) is a fast answer of a live server: no cause to stop.
+
+        But for a cluster that says it is down.
+        """
+        if error is None or (isinstance(error, ResponseError) and not isinstance(error, ClusterDownError)):
+            self._breaker.succeeded()
+        else:
+            self._breaker.failed(error, admitted=admitted)

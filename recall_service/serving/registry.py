@@ -1,5 +1,6 @@
 """Which bundles are live. A request pins one and keeps it to its end."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from recall_service.engine.request import BeamRequest
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import BundleError, EngineFailure, Overloaded, SetupError, UnknownVersion
 from recall_service.serving.bundle import Bundle, check_setup
-from recall_service.serving.engine_runner import EngineRunner
+from recall_service.serving.engine_runner import STOP_SECONDS, EngineRunner
 from recall_service.serving.hooks import Observer
 from recall_service.serving.query import BundleInfo
 
@@ -78,7 +79,7 @@ class Registry:
         runners = [entry.runner for entry in self]
         engines = [runner.engine for runner in runners]
         return {
-            "queue_depth": sum(max(0, runner.gate.num_inside - runner.engine.num_running) for runner in runners),
+            "queue_depth": sum(runner.num_waiting for runner in runners),
             "queue_rows": sum(max(0, runner.gate.rows - runner.engine.reserved_rows) for runner in runners),
             "queue_tokens": sum(max(0, runner.gate.tokens - runner.engine.reserved_tokens) for runner in runners),
             "queue_age_seconds": max(engine.queue_age_seconds for engine in engines),
@@ -91,9 +92,15 @@ class Registry:
         }
 
     def close(self) -> None:
-        """Stop the engines; what still runs fails with NotReady."""
+        """Stop the engines, all at once, so that several that are stuck take no longer than one does.
+
+        What still runs fails with NotReady.
+        """
+        until = time.monotonic() + STOP_SECONDS
         for entry in self:
-            entry.runner.stop()
+            entry.runner.tell_to_stop()
+        for entry in self:
+            entry.runner.stop(until - time.monotonic())
 
 
 def open_registry(

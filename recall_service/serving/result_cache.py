@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from recall_service.errors import DeadlineExpired, Overloaded
 from recall_service.serving.hooks import Observer
 from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.query import CacheMode, RecallAnswer
@@ -29,7 +30,9 @@ class ResultCache:
         self._local = local
         self._redis = redis
         self._observer = observer
-        self._flights: SingleFlight[RecallAnswer] = SingleFlight(on_follow=observer.cache_coalesced)
+        self._flights: SingleFlight[RecallAnswer] = SingleFlight(
+            on_follow=observer.cache_coalesced, is_own=_is_of_a_deadline
+        )
         self._refreshes = Refreshes(observer)
         self._writes: set[asyncio.Task[None]] = set()
 
@@ -41,6 +44,7 @@ class ResultCache:
         recompute: Compute | None = None,
         *,
         seconds: float | None = None,
+        lane: bytes = b"",
     ) -> RecallAnswer:
         """The answer to the question `key`, from a tier, from an equal question in flight, or from `compute`.
 
@@ -48,6 +52,8 @@ class ResultCache:
         served; None: `compute` does.
         seconds: how long the caller waits at most, for others' computations too; None: as long as it takes. An answer
         that this process holds costs no timer.
+        lane: equal questions in flight wait for each other within a lane only: who is in a hurry must not depend on a
+        computation that lets others go first.
         `served_from` says which; an answer from a tier has no timings and no rows. Raises what `compute` raises, and
         TimeoutError.
         """
@@ -57,7 +63,11 @@ class ResultCache:
             kept = self._local.get(key)
             if kept is None:
                 async with asyncio.timeout(seconds):
-                    return await self._flights.run(key, partial(self._look_further, key, compute, recompute, started))
+                    return await self._flights.run(
+                        key + lane,
+                        partial(self._look_further, key, compute, recompute, started),
+                        partial(self._compute, key, compute),  # Redis has been asked
+                    )
             if kept.is_stale:
                 self._refreshes.begin(key, partial(self._refresh, key, recompute))
             self._observer.stage("cache_get", time.perf_counter() - started)
@@ -84,6 +94,9 @@ class ResultCache:
             if kept.is_stale:
                 self._refreshes.begin(key, partial(self._refresh, key, recompute))
             return kept.answer
+        return await self._compute(key, compute)
+
+    async def _compute(self, key: bytes, compute: Compute) -> RecallAnswer:
         answer = await compute()
         self._store(key, answer)
         return answer
@@ -111,3 +124,8 @@ class ResultCache:
         self._observer.cache_request("local", "bypass")
         if self._redis is not None:
             self._observer.cache_request("redis", "bypass")
+
+
+def _is_of_a_deadline(error: BaseException) -> bool:
+    """Whether a caller's own deadline ended its computation: a longer one may well be met."""
+    return isinstance(error, DeadlineExpired) or (isinstance(error, Overloaded) and error.limit == "deadline")

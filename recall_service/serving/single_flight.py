@@ -20,18 +20,31 @@ class _Without(Enum):
     """How a leader ended that had no result."""
 
     FAILED = auto()
-    LEFT = auto()  # its caller went away or ran out of time, which says nothing of the computation
+    LEFT = auto()  # its caller went away or ran out of time, which says nothing of others' computations
 
 
 class SingleFlight(Generic[Result]):
-    """Flights by key; for use by one event loop. `on_follow` is called for every caller that a leader answered."""
+    """Flights by key; for use by one event loop.
 
-    def __init__(self, on_follow: Callable[[], None]) -> None:
+    on_follow: called for every caller that a leader answered.
+    is_own: whether an error is its caller's alone, as a cancellation is: any number of such leaders are followed.
+    """
+
+    def __init__(self, on_follow: Callable[[], None], is_own: Callable[[BaseException], bool]) -> None:
         self._on_follow = on_follow
+        self._is_own = is_own
         self._flights: dict[bytes, asyncio.Future[Result | _Without]] = {}
 
-    async def run(self, key: bytes, compute: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of `compute`, or of an equal call's. Raises what this caller's own `compute` raises."""
+    async def run(
+        self,
+        key: bytes,
+        compute: Callable[[], Awaitable[Result]],
+        take_over: Callable[[], Awaitable[Result]] | None = None,
+    ) -> Result:
+        """The result of `compute`, or of an equal call's. Raises what this caller's own computation raises.
+
+        take_over: in place of `compute` after a leader without a result, lest what that one tried be tried again.
+        """
         failures = 0
         while failures < _MAX_FAILURES_FOLLOWED:
             flight = self._flights.get(key)
@@ -43,6 +56,7 @@ class SingleFlight(Generic[Result]):
                 self._on_follow()
                 return result
             failures += result is _Without.FAILED
+            compute = take_over or compute
         return await compute()
 
     async def _lead(self, key: bytes, compute: Callable[[], Awaitable[Result]]) -> Result:
@@ -52,8 +66,9 @@ class SingleFlight(Generic[Result]):
         try:
             result = end = await compute()
             return result
-        except asyncio.CancelledError:
-            end = _Without.LEFT
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or self._is_own(error):
+                end = _Without.LEFT
             raise
         finally:  # on success, failure and cancellation alike
             del self._flights[key]

@@ -32,17 +32,20 @@ class Watchdog:
         self._stuck_step_seconds = stuck_step_seconds
         self._on_change = on_change
         self._problems: dict[str, str] = {}  # what is wrong, by the name of the engine
+        self._said_healthy = True
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look again and again, until cancelled. A look that raises is no reason to stop: nobody would see that."""
         seconds = min(self._stuck_step_seconds / _LOOKS_PER_STUCK_STEP, _MOST_SECONDS_BETWEEN_LOOKS)
         while True:
             await asyncio.sleep(seconds)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:
+                logger.exception("a look at the engines raised; they are looked at again")
 
     async def look(self) -> None:
         """Look once at every engine. One that fails its steps is asked something, for nobody else asks it any more."""
-        was_healthy = not self._problems
         for runner in self._runners:
             problem = self._problem_of(runner)
             if problem is None and self._problems.pop(runner.name, None) is not None:
@@ -54,8 +57,10 @@ class Watchdog:
                 runner.refuse(f"{problem}; ask another replica")
             if runner.failed_steps >= FAILED_STEPS and runner.step_started is None:
                 runner.probe()
-        if was_healthy != (not self._problems):
-            await self._on_change(not self._problems)
+        healthy = not self._problems
+        if healthy != self._said_healthy:
+            await self._on_change(healthy)
+            self._said_healthy = healthy  # not before: should that raise, it is said again at the next look
 
     def _problem_of(self, runner: EngineRunner) -> str | None:
         started = runner.step_started  # read once: the engine's thread may end the step meanwhile

@@ -123,6 +123,13 @@ async def test_overload_says_when_to_come_back_and_what_was_full(ask: Ask) -> No
     assert (error.reason, error.limit, error.retry_after_seconds) == ("OVERLOADED", "client_limit", 0.01)
 
 
+async def test_an_entry_of_a_batch_says_when_to_come_back_and_what_was_full(ask: Ask) -> None:
+    overloaded = Overloaded("queue full", retry_after_seconds=0.01, limit="client_limit")
+    async with running(FakeBackend(overloaded)) as service:
+        (failure,) = await ask(service.address, "recall_batch", [{"history": ["a"]}])
+    assert (failure.reason, failure.limit, failure.retry_after_seconds) == ("OVERLOADED", "client_limit", 0.01)
+
+
 async def test_the_timeout_holds(ask: Ask) -> None:
     backend = FakeBackend(gate=asyncio.Event())
     async with running(backend) as service:
@@ -183,6 +190,7 @@ async def test_every_question_of_a_batch_has_its_own_outcome(ask: Ask, caplog: p
     assert (first.request_id, len(first.items), len(last.items)) == ("first", 2, 1)
     assert isinstance(invalid, RecallFailure)
     assert (invalid.code, invalid.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
+    assert (invalid.limit, invalid.retry_after_seconds) == ("", None)
     assert "requests[1].num_items: 999" in invalid.message
     assert (broken.code, broken.reason, broken.request_id) == (grpc.StatusCode.INTERNAL, "INTERNAL", "third")
 

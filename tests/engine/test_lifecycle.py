@@ -10,6 +10,7 @@ from recall_service.engine import engine as engine_module
 from recall_service.engine import expansion
 from recall_service.engine.engine import BeamEngine, StepReport
 from recall_service.engine.request import BeamResult
+from recall_service.engine.running import RunningRequest
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import (
     DeadlineExpired,
@@ -142,6 +143,31 @@ def test_a_request_that_cannot_even_start_gives_back_what_was_reserved_for_it() 
     assert_all_free(engine)
     del engine.pages.places
     assert len(engine.search([ask(CATALOGUE)])) == 1
+
+
+def test_a_request_whose_pages_cannot_be_had_fails_alone() -> None:
+    engine = make_engine()
+    original = engine.prefixes.reserve
+    engine.prefixes.reserve = lambda prompt: 1 / 0 if prompt[0] == 9 else original(prompt)
+    doomed, other = engine.submit(ask(CATALOGUE, [9])), engine.submit(ask(CATALOGUE))
+    outcomes = drain(engine)
+    assert isinstance(outcomes[doomed], EngineFailure)
+    assert isinstance(outcomes[other], BeamResult)
+    assert_all_free(engine)
+
+
+def test_an_answer_that_cannot_be_put_together_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, original = make_engine(), RunningRequest.result
+    monkeypatch.setattr(
+        RunningRequest,
+        "result",
+        lambda running, now: 1 / 0 if running.request.beam_width == 3 else original(running, now),
+    )
+    doomed, other = engine.submit(ask(CATALOGUE, beam_width=3)), engine.submit(ask(CATALOGUE))
+    outcomes = drain(engine)
+    assert isinstance(outcomes[doomed], EngineFailure)
+    assert isinstance(outcomes[other], BeamResult)
+    assert_all_free(engine)
 
 
 def test_a_lost_device_fails_everything_and_raises_nothing() -> None:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from google.protobuf import duration_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -66,7 +67,10 @@ async def test_reflection_lists_the_service_and_gives_its_proto() -> None:
         services, files = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
     names = {listed.name for listed in services.list_services_response.service}
     assert names == {SERVICE_NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-    assert files.file_descriptor_response.file_descriptor_proto == [recall_pb2.DESCRIPTOR.serialized_pb]
+    assert files.file_descriptor_response.file_descriptor_proto == [
+        recall_pb2.DESCRIPTOR.serialized_pb,
+        duration_pb2.DESCRIPTOR.serialized_pb,  # which it imports
+    ]
 
 
 async def test_a_message_over_the_limit_is_refused_and_the_server_goes_on() -> None:

@@ -156,3 +156,11 @@ def test_a_failure_in_a_batch_says_the_same_as_a_status() -> None:
         "UNKNOWN_VERSION",
         "r",
     )
+    assert not failure.HasField("retry_after")
+    assert failure.limit == ""
+
+
+def test_an_entry_for_which_there_was_no_room_is_told_when_to_come_back() -> None:
+    failure = failure_of(Overloaded("queue full", retry_after_seconds=0.25, limit="client_limit"), "r")
+    assert failure.retry_after.ToMilliseconds() == 250
+    assert failure.limit == "client_limit"

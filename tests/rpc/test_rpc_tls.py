@@ -1,7 +1,9 @@
 """Connections in TLS: who is let in, how the files are read again, and what is said of broken ones."""
 
 import asyncio
+import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,6 +157,74 @@ def test_a_broken_file_is_told_of_once_and_a_sound_one_after_it_is_taken(
     assert "tls_key" in caplog.text
     replace(made)
     clock.now = 4.0
+    assert reloading.changed() is not None
+
+
+def test_files_that_could_not_be_read_are_tried_again_though_nothing_about_them_changes(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when there is no file descriptor left for the moment."""
+    clock = Clock()
+    reloading = ReloadingCertificates(of_server(made), clock=clock)
+    replace(made)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", raise_too_many_files)
+        for clock.now in (1.0, 2.0):
+            assert reloading.changed() is None
+    assert len(caplog.records) == 1
+    clock.now = 3.0
+    assert reloading.changed() is not None
+
+
+def raise_too_many_files(path: Path) -> bytes:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def test_another_complaint_is_told_of_and_so_is_one_after_a_sound_file(
+    made: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    reloading = ReloadingCertificates(of_server(made), clock=clock)
+    key = made.key.read_bytes()
+    for clock.now, content in ((1.0, b"half a file"), (2.0, b"half another"), (3.0, key), (4.0, b"half a file")):
+        made.key.write_bytes(content)
+        reloading.changed()
+    made.key.unlink()
+    clock.now = 5.0
+    reloading.changed()
+    complaints = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["is not the key of" in complaint for complaint in complaints] == [True, True, False]
+
+
+def test_a_change_of_owner_or_mode_is_a_change(made: Certificates) -> None:
+    clock = Clock()
+    reloading = ReloadingCertificates(of_server(made), clock=clock)
+    time.sleep(0.05)  # clocks of file systems are coarse
+    made.key.chmod(0o400)
+    clock.now = 1.0
+    assert reloading.changed() is not None
+
+
+def test_a_pair_of_which_one_half_was_read_before_a_rotation_is_not_served(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paths hold a sound pair when they are checked; the certificate that was read is of the pair before."""
+    clock = Clock()
+    reloading = ReloadingCertificates(of_server(made), clock=clock)
+    replace(made)
+    read_bytes = Path.read_bytes
+
+    def read_and_rotate(path: Path) -> bytes:
+        content = read_bytes(path)
+        if path == made.certificate:
+            replace(made)
+        return content
+
+    clock.now = 1.0
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_and_rotate)
+        assert reloading.changed() is None
+    clock.now = 2.0
     assert reloading.changed() is not None
 
 

@@ -121,7 +121,7 @@ class SimulatedEngine:
             waited = job.started - job.place.entered
             self.gate.leave(job.place, result_of(queue_seconds=waited, service_seconds=self.now - job.started))
             (self.answered if self.now <= job.deadline else self.late).append(self.now)
-        if ended:
+        if ended or not self._waiting:
             self.gate.note_ended(sum(job.place.work for job in ended), more_waits=bool(self._waiting))
 
     def _expire(self, job: _Job, stage: str) -> bool:

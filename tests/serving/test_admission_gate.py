@@ -182,3 +182,44 @@ def test_advice_is_neither_at_once_nor_never(seconds: float, bound: float) -> No
     gated.measure(service_seconds=seconds)
     gated.fill(Priority.NORMAL, width=10)
     assert 0.8 * bound <= gated.refused(request_of(10)).retry_after_seconds <= 1.2 * bound
+
+
+def test_time_in_which_nobody_waited_says_nothing_of_how_fast_the_queue_moves() -> None:
+    """All who waited have left, ten minutes go by, and there is a burst."""
+    gated = Gated()
+    gated.gate.note_ended(100, more_waits=True)
+    gated.gate.note_ended(0, more_waits=False)
+    for pause in (600.0, 0.1, 0.1):
+        gated.clock.now += pause
+        gated.gate.note_ended(100, more_waits=True)
+    gated.running = (0, 110, 0)
+    for _ in range(10):
+        gated.gate.enter(request_of(10))
+    place = gated.gate.enter(request_of(10, deadline=gated.clock.now + 1.0))
+    assert place.foreseen_wait == pytest.approx(0.011)
+
+
+def test_an_estimate_gone_wrong_does_not_keep_the_queue_shut() -> None:
+    """A machine that stood still for a minute: those who would wait are refused at first, and soon let in again."""
+    gated = Gated()
+    gated.measure(service_seconds=0.1, seconds_per_step=0.1, work=100)
+    gated.clock.now += 60.0
+    gated.gate.note_ended(100, more_waits=True)
+    gated.running = (0, 110, 0)
+    for _ in range(10):
+        gated.gate.enter(request_of(10))
+    assert gated.refused(request_of(10, deadline=gated.clock.now + 1.0)).limit == "deadline"
+    gated.clock.now += 6.0
+    assert gated.gate.enter(request_of(10, deadline=gated.clock.now + 1.0)).foreseen_wait is not None
+
+
+@pytest.mark.parametrize("stage", ["prefill", "decode"])
+def test_searches_that_run_out_of_time_while_they_run_teach_how_long_one_takes_at_least(stage: str) -> None:
+    gated = Gated()
+    for _ in range(3):
+        place = gated.gate.enter(request_of(10, deadline=gated.clock.now + 0.2))
+        gated.clock.now += 0.21
+        gated.gate.leave(place, DeadlineExpired(stage))
+    gated.gate.enter(request_of(10))
+    assert gated.refused(request_of(10, deadline=gated.clock.now + 0.2)).limit == "deadline"
+    gated.gate.enter(request_of(10, deadline=gated.clock.now + 0.3))

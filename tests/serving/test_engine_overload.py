@@ -13,7 +13,6 @@ import torch
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest, BeamResult
 from recall_service.errors import DeadlineExpired, EngineFailure, NotReady, Overloaded
-from recall_service.serving import engine_runner
 from recall_service.serving.bundle import Bundle, load_bundle
 from recall_service.serving.engine_runner import EngineRunner
 from tests.engine.driving import assert_all_free
@@ -173,7 +172,7 @@ async def test_places_come_back_from_a_step_that_fails(
         patch.setattr(bundle.model, "hidden", fail)
         outcomes = await asyncio.gather(*(runner.search(ask()) for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [expected] * 3
-    assert runner.failed_steps == (3 if expected is EngineFailure else 0)
+    assert runner.failed_steps == 3
     assert isinstance(await runner.search(ask()), BeamResult)
     assert runner.failed_steps == 0
 
@@ -196,20 +195,39 @@ async def test_many_cancelled_at_random_points_leave_nothing_behind(runner: Engi
     await until(lambda: runner.gate.num_inside == 0)
 
 
+async def test_time_after_all_have_left_is_no_time_in_which_the_engine_was_busy(
+    runner: EngineRunner, ask: Ask, forwards: ForwardGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes without a question would otherwise count as one long step, and shut the queue."""
+    told: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(runner.gate, "note_ended", lambda work, *, more_waits: told.append((work > 0, more_waits)))
+    answered, *gone = [asyncio.create_task(runner.search(ask())) for _ in range(3)]
+    for number in range(1, 4):
+        await forwards.arrival(number)
+        forwards.open()
+    await answered  # and two wait
+    await forwards.arrival(4)
+    for search in gone:
+        search.cancel()
+    await asyncio.wait(gone)
+    forwards.lift()
+    await until(lambda: runner.gate.num_inside == 0)
+    await until(lambda: told[-1] == (False, False))
+    assert (True, True) in told
+
+
 async def test_stopping_does_not_wait_for_ever_for_a_step(
     bundle: Bundle,
     ask: Ask,
     forwards: ForwardGate,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whoever still waits is told, and the thread ends by itself should the step ever end."""
-    monkeypatch.setattr(engine_runner, "_STOP_SECONDS", 0.05)
     runner = EngineRunner(BeamEngine(bundle.model, NARROW), "stuck")
     search = asyncio.create_task(runner.search(ask()))
     await forwards.arrival(1)
     started = time.monotonic()
-    runner.stop()
+    runner.stop(0.05)
     assert time.monotonic() - started < 1
     assert "engine stuck is stuck in a step" in caplog.text
     with pytest.raises(NotReady):

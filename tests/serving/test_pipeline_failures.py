@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recall_service.engine.request import Priority
 from recall_service.errors import (
     DeadlineExpired,
     EngineFailure,
@@ -77,14 +78,18 @@ async def test_what_waits_is_seen_while_a_step_goes_on(
 
 
 async def test_a_refusal_counts_by_the_limit_that_was_met(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(5):
+    slow_down(served, monkeypatch, 0.05, num_forwards=15)
+    for number in range(4):
         await served.recall((f"item-{number:03d}",))
-    slow_down(served, monkeypatch, 0.1)
     patient = asyncio.create_task(served.recall(("item-010",)))
-    await asyncio.sleep(0.02)
+    await until(lambda: served.live().runner.gate.num_inside == 1)
+    before = len(served.observer.of("stage"))
     with pytest.raises(Overloaded):
-        await served.recall(("item-011",), deadline=time.monotonic() + 0.000_5)
+        await served.recall(("item-011",), deadline=time.monotonic() + 0.05)
     assert served.observer.of("rejected") == [("rejected", "deadline")]
+    stages = [name for _, name in served.observer.of("stage")[before:]]
+    assert "cache_get" in stages
+    assert "prompt" not in stages  # nothing is done for what is refused
     await patient
 
 
@@ -104,6 +109,25 @@ async def test_only_those_who_lead_pass_the_gate_and_a_follower_still_ends_at_it
     assert gate.num_inside == 1
     answers = await asyncio.gather(leader, *followers)
     assert {answer.item_ids for answer in answers} == {answers[0].item_ids}
+
+
+async def test_who_is_in_a_hurry_does_not_follow_who_lets_others_go_first(
+    directories: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One runs; of two equal questions behind it the urgent one, asked last, is answered first."""
+    served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64))
+    slow_down(served, monkeypatch, 0.1, num_forwards=6)
+    gate = served.live().runner.gate
+    calls = []
+    for history, priority in (("item-001", Priority.NORMAL), ("item-002", Priority.LOW), ("item-002", Priority.HIGH)):
+        calls.append(asyncio.create_task(served.recall((history,), beam_width=64, priority=priority)))
+        await asyncio.sleep(0)
+    await until(lambda: gate.num_inside == 3)
+    _, low, high = calls
+    done, _ = await asyncio.wait({low, high}, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {high}
+    assert (await low).item_ids == (await high).item_ids
+    served.registry.close()
 
 
 async def test_a_deadline_passes_while_a_long_step_runs(

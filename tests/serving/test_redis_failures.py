@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from redis.asyncio import Redis
 
+from recall_service.errors import DeadlineExpired
 from recall_service.serving import redis_tier
 from recall_service.serving.answer_codec import FORMAT_VERSION, decode, encode
 from recall_service.serving.query import CacheMode, RecallAnswer, ServedFrom
@@ -257,6 +258,39 @@ async def test_cancelled_mid_get(
     own_redis_server.thaw()
     assert (await ask(cache, computation)).served_from is ServedFrom.SHARED_CACHE
     assert observer.breaker == []
+
+
+async def test_callers_that_leave_before_the_budget_has_passed(
+    make_cache: CacheFactory, own_redis_server: RedisServer, computation: Computation, observer: CountingObserver
+) -> None:
+    """A frozen Redis opens the breaker though nobody waits long enough to see it fail."""
+    own_redis_server.start()
+    cache = make_cache(own_redis_server.url, failures=3)
+    own_redis_server.freeze()
+
+    async def has_opened() -> bool:
+        with suppress(TimeoutError):
+            await cache.answer(KEY, CacheMode.USE, computation, seconds=TIMEOUT_SECONDS * 0.3)
+        return observer.breaker == [True]
+
+    await eventually(has_opened)
+    assert observer.requests["redis", "error"] == 0
+    own_redis_server.thaw()
+
+
+async def test_who_takes_over_from_a_leader_does_not_ask_again(
+    make_cache: CacheFactory, redis_server: RedisServer, computation: Computation, observer: CountingObserver
+) -> None:
+    cache = make_cache(redis_server.url)
+
+    async def hurried() -> RecallAnswer:
+        raise DeadlineExpired("queue")
+
+    calls = (cache.answer(KEY, CacheMode.USE, compute) for compute in (hurried, computation, computation))
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(outcomes[0], DeadlineExpired)
+    assert outcomes[1:] == [computation.expected] * 2
+    assert observer.requests["redis", "miss"] == 1
 
 
 async def test_restarted(

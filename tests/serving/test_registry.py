@@ -1,5 +1,7 @@
 """Which bundles go live, and what keeps one from it."""
 
+import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import BundleError, SetupError, UnknownVersion
+from recall_service.errors import BundleError, NotReady, SetupError, UnknownVersion
+from recall_service.serving import registry as registry_module
 from recall_service.serving.hooks import NullObserver
 from recall_service.serving.registry import Registry, open_registry
 from tests.engine.driving import assert_all_free
 from tests.serving.bundles import LIMITS, write_bundle, write_toml
+from tests.serving.forward_gate import ForwardGate
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +112,23 @@ def test_a_broken_catalogue_is_a_setup_error(tmp_path: Path) -> None:
     write_toml(directory, catalog={"path": "catalog/manifest.json"})
     with pytest.raises(SetupError, match=r"manifest.json"):
         open_registry([directory], "", LIMITS, NullObserver())
+
+
+async def test_several_stuck_engines_are_left_behind_as_soon_as_one(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "STOP_SECONDS", 0.5)
+    warm_ups, stuck = [], []
+    for live in registry:
+        forwards = ForwardGate(live.bundle.model.hidden)
+        monkeypatch.setattr(live.bundle.model, "hidden", forwards)
+        warm_ups.append(asyncio.create_task(live.warm_up()))
+        await forwards.arrival(1)
+        stuck.append(forwards)
+    started = time.monotonic()
+    registry.close()
+    assert 0.4 < time.monotonic() - started < 0.9
+    for forwards in stuck:
+        forwards.lift()
+    for outcome in await asyncio.gather(*warm_ups, return_exceptions=True):
+        assert isinstance(outcome, NotReady)

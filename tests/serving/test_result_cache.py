@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from recall_service.errors import DeadlineExpired, Overloaded
 from recall_service.serving.query import CacheMode, RecallAnswer, ServedFrom, ShortReason
 from tests.serving.cache_fakes import Computation, CountingObserver, make_answer, stored_part
 from tests.serving.conftest import CacheFactory
@@ -79,3 +80,53 @@ async def test_an_error_is_the_callers_and_is_not_kept(make_cache: CacheFactory,
     with pytest.raises(LookupError, match="no such thing"):
         await cache.answer(KEY, CacheMode.USE, fail)
     assert await cache.answer(KEY, CacheMode.USE, computation) is computation.expected
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"),
+    [
+        (DeadlineExpired("decode"), 1),
+        (Overloaded("too late", retry_after_seconds=1.0, limit="deadline"), 1),
+        (Overloaded("full", retry_after_seconds=1.0), 50),
+    ],
+    ids=["expired", "refused for its deadline", "refused"],
+)
+async def test_two_leaders_and_fifty_followers(make_cache: CacheFactory, error: Exception, runs: int) -> None:
+    """A leader's own short deadline says nothing of the others'; whatever else fails, they do not fail in a row."""
+    cache = make_cache(None)
+    num_patient = 0
+
+    async def hurried() -> RecallAnswer:
+        await asyncio.sleep(0.005)
+        raise error
+
+    async def patient() -> RecallAnswer:
+        nonlocal num_patient
+        num_patient += 1
+        await asyncio.sleep(0.005)
+        return make_answer()
+
+    calls = (cache.answer(KEY, CacheMode.USE, compute) for compute in [hurried] * 2 + [patient] * 50)
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert outcomes[:2] == [error] * 2
+    assert all(isinstance(outcome, RecallAnswer) for outcome in outcomes[2:])
+    assert num_patient == runs
+
+
+async def test_lanes_do_not_wait_for_each_other_and_share_what_is_kept(
+    make_cache: CacheFactory, computation: Computation
+) -> None:
+    cache = make_cache(None, local_bytes=LOCAL_BYTES)
+    let_go = asyncio.Event()
+
+    async def slow() -> RecallAnswer:
+        await let_go.wait()
+        return make_answer()
+
+    leader = asyncio.create_task(cache.answer(KEY, CacheMode.USE, slow, lane=b"slow"))
+    await asyncio.sleep(0)
+    assert await cache.answer(KEY, CacheMode.USE, computation, seconds=1.0, lane=b"quick") is computation.expected
+    kept = await cache.answer(KEY, CacheMode.USE, computation, lane=b"another")
+    assert kept.served_from is ServedFrom.LOCAL_CACHE
+    let_go.set()
+    await leader

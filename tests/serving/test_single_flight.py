@@ -36,7 +36,7 @@ def follows() -> Follows:
 
 @pytest.fixture
 def flights(follows: Follows) -> SingleFlight[str]:
-    return SingleFlight(on_follow=follows)
+    return SingleFlight(on_follow=follows, is_own=lambda error: isinstance(error, KeyError))
 
 
 async def start(flights: SingleFlight[str], *computations: Callable[[], object]) -> list[asyncio.Task[str]]:
@@ -137,6 +137,34 @@ async def test_leaders_that_leave_one_after_the_other_do_not_let_all_compute(fli
     gate.opened.set()
     assert await asyncio.gather(*tasks[10:]) == ["answer"] * 10
     assert gate.runs == 11  # ten that were cut short, and one
+
+
+async def test_leaders_with_errors_of_their_own_do_not_let_all_compute(
+    flights: SingleFlight[str], follows: Follows
+) -> None:
+    hurried, patient = [Gate(KeyError("mine")) for _ in range(3)], Gate()
+    tasks = await start(flights, *hurried, *[patient] * 50)
+    for gate, task in zip(hurried, tasks, strict=False):
+        gate.opened.set()
+        with pytest.raises(KeyError, match="mine"):
+            await task
+    await asyncio.sleep(0.01)
+    patient.opened.set()
+    assert await asyncio.gather(*tasks[3:]) == ["answer"] * 50
+    assert (patient.runs, follows.count) == (1, 49)
+
+
+@pytest.mark.parametrize("error", [KeyError(), ValueError()], ids=["its own", "a failure"])
+async def test_who_takes_over_need_not_begin_anew(flights: SingleFlight[str], error: Exception) -> None:
+    leader, whole, rest = Gate(error), Gate("whole"), Gate("rest")
+    [led] = await start(flights, leader)
+    follower = asyncio.create_task(flights.run(b"key", whole, rest))
+    await asyncio.sleep(0)
+    for gate in (leader, rest):
+        gate.opened.set()
+    assert await follower == "rest"
+    assert whole.runs == 0
+    assert led.exception() is error
 
 
 async def test_a_leader_with_a_short_deadline_does_not_hurt_followers(flights: SingleFlight[str]) -> None:

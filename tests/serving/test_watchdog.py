@@ -1,6 +1,7 @@
 """An engine that is stuck in a step, or fails every one, is found out, and found to be well again."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -8,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from recall_service.app import _bundle_states
 from recall_service.engine.engine import BeamEngine
-from recall_service.errors import EngineFailure, ModelOutputError, NotReady
+from recall_service.errors import EngineFailure, ModelOutputError, NotReady, Overloaded, RecallError
 from recall_service.serving.engine_runner import EngineRunner
 from recall_service.serving.query import CacheMode, ServedFrom
 from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
@@ -94,18 +97,28 @@ async def test_steps_that_are_slow_but_end_are_no_reason(served: Served, forward
     assert said == []
 
 
-async def test_an_engine_that_fails_every_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access"), EngineFailure),
+        (torch.OutOfMemoryError("out of memory"), Overloaded),
+    ],
+    ids=["lost device", "no memory"],
+)
+async def test_an_engine_that_fails_every_step(
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[RecallError]
+) -> None:
     """Nobody asks it any more then, so the watchdog does, and sees when it has come back."""
     await fresh(served)
 
     def lost(*_: Any) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access")
+        raise error
 
     async with watched(served) as said:
         with monkeypatch.context() as patch:
             patch.setattr(served.live().bundle.model, "hidden", lost)
             for _ in range(FAILED_STEPS):
-                with pytest.raises(EngineFailure):
+                with pytest.raises(raised):
                     await fresh(served)
             await until(lambda: said == [False])
             with pytest.raises(NotReady, match="5 steps of the engine or more have failed in a row"):
@@ -164,3 +177,55 @@ async def test_a_thread_that_has_ended(directories: list[Path], monkeypatch: pyt
                 await asyncio.wait_for(fresh(served), 5)
         await until(lambda: said == [False])
     served.registry.close()
+
+
+async def test_a_call_between_two_steps_that_never_ends(
+    served: Served, forwards: ForwardGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cancelled frees memory of the GPU, and waits for it: a GPU that hangs holds the engine there as well."""
+    hung = threading.Event()
+    monkeypatch.setattr(BeamEngine, "cancel", lambda *_: hung.wait(10))
+    async with watched(served) as said:
+        search = asyncio.create_task(fresh(served))
+        await forwards.arrival(1)
+        search.cancel()
+        await asyncio.wait([search])
+        forwards.lift()
+        await until(lambda: said == [False])
+        hung.set()
+        await until(lambda: said == [False, True])
+
+
+async def test_a_look_that_raises_is_not_the_last(served: Served, forwards: ForwardGate) -> None:
+    said: list[bool] = []
+
+    async def on_change(healthy: bool) -> None:
+        said.append(healthy)
+        if len(said) == 1:
+            raise ZeroDivisionError
+
+    runners = [live.runner for live in served.registry]
+    dog = asyncio.create_task(Watchdog(runners, stuck_step_seconds=STUCK_SECONDS, on_change=on_change).run())
+    with pytest.raises(NotReady):
+        await fresh(served)
+    await until(lambda: said == [False, False])  # said again, for nobody knows how far the first time came
+    forwards.lift()
+    await until(lambda: said == [False, False, True])
+    dog.cancel()
+    await asyncio.wait([dog])
+
+
+async def test_operators_see_what_waits_behind_a_stuck_step_and_that_it_is_stuck(
+    served: Served, forwards: ForwardGate
+) -> None:
+    """What the engine has not seen yet waits too; stuck is what the watchdog says, and nothing else."""
+    searches = [asyncio.create_task(fresh(served))]
+    await forwards.arrival(1)
+    searches += [asyncio.create_task(fresh(served, history=(f"item-00{number}",))) for number in range(3)]
+    await until(lambda: served.live().runner.gate.num_inside == 4)
+    state = _bundle_states(served.registry)[0]
+    assert (state.waiting, state.running, state.stuck) == (3, 1, False)
+    served.live().runner.refuse("lost; ask another replica")
+    assert [state.stuck for state in _bundle_states(served.registry)] == [True, False]
+    await asyncio.gather(*searches, return_exceptions=True)
+    forwards.lift()

@@ -44,7 +44,7 @@ def test_confidence_fades_without_news() -> None:
 
 def test_nothing_is_foreseen_without_measurements() -> None:
     estimate = WorkEstimate()
-    assert estimate.wait_seconds(10_000) == estimate.surprise_seconds(1.0) == 0
+    assert estimate.wait_seconds(10_000, 1.0) == estimate.surprise_seconds(1.0) == 0
     assert estimate.least_service_seconds == estimate.most_service_seconds == 0
 
 
@@ -54,18 +54,18 @@ def test_work_drains_as_fast_as_while_more_was_waiting() -> None:
     estimate = WorkEstimate()
     for step in range(10):
         estimate.note_ended(50, step * 0.1, more_waits=False)
-    assert estimate.wait_seconds(100) == 0
+    assert estimate.wait_seconds(100, 1.0) == 0
     for step in range(10, 20):
         estimate.note_ended(100, step * 0.1, more_waits=True)
-    assert estimate.wait_seconds(500) == pytest.approx(0.5)
+    assert estimate.wait_seconds(500, 1.9) == pytest.approx(0.5)
     estimate.note_ended(1, 30.0, more_waits=True)  # time between that nobody waited in would count otherwise
-    slow = estimate.wait_seconds(500)
+    slow = estimate.wait_seconds(500, 30.0)
     assert slow > 0.5
     fresh = WorkEstimate()
     fresh.note_ended(100, 0.0, more_waits=True)
     fresh.note_ended(100, 5.0, more_waits=False)
     fresh.note_ended(100, 6.0, more_waits=True)
-    assert fresh.wait_seconds(500) == 0
+    assert fresh.wait_seconds(500, 6.0) == 0
 
 
 def test_an_engine_that_turns_slow_and_fast_again_is_known_for_it_within_a_second() -> None:
@@ -76,7 +76,7 @@ def test_an_engine_that_turns_slow_and_fast_again_is_known_for_it_within_a_secon
             now += step_seconds
             estimate.note_ended(100, now, more_waits=True)
             estimate.note_service(5 * step_seconds, now)
-        seen[name] = (estimate.wait_seconds(100), estimate.most_service_seconds)
+        seen[name] = (estimate.wait_seconds(100, now), estimate.most_service_seconds)
     assert seen["fast"] == (pytest.approx(0.02), pytest.approx(0.1))
     assert 0.05 < seen["slow"][0] <= 0.08
     assert 0.3 < seen["slow"][1] < 0.6
@@ -90,3 +90,22 @@ def test_waits_longer_than_foreseen_are_expected_again_until_nothing_confirms_it
         estimate.note_wait(0.5, 0.1, step * 0.01)
     assert estimate.surprise_seconds(0.2) == pytest.approx(0.4, rel=0.1)
     assert estimate.surprise_seconds(3.0) < 0.01
+
+
+def test_one_long_pause_is_forgotten_when_nothing_confirms_it() -> None:
+    """As when a machine stands still for a minute: whoever would wait is refused then, so nothing confirms it."""
+    estimate = WorkEstimate()
+    for instant in (0.0, 0.1, 60.0):
+        estimate.note_ended(100, instant, more_waits=True)
+    assert estimate.wait_seconds(100, 60.5) > 50.0
+    assert estimate.wait_seconds(100, 66.0) < 1.0
+
+
+def test_a_search_given_up_tells_only_that_it_would_have_taken_longer() -> None:
+    estimate = WorkEstimate()
+    for step in range(10):
+        estimate.note_service(0.1, step * 0.01)
+    estimate.note_service_at_least(0.02, 0.1)
+    assert estimate.least_service_seconds == pytest.approx(0.1) == estimate.most_service_seconds
+    estimate.note_service_at_least(0.5, 0.1)
+    assert estimate.most_service_seconds > 0.2

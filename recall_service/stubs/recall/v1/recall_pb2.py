@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16recall/v1/recall.proto\x12\trecall.v1\"\xee\x02\n\rRecallRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\r\n\x05scene\x18\x03 \x01(\t\x12\x0e\n\x06\x62undle\x18\x04 \x01(\t\x12)\n\x07history\x18\x05 \x01(\x0b\x32\x16.recall.v1.ItemHistoryH\x00\x12(\n\x06prompt\x18\x06 \x01(\x0b\x32\x16.recall.v1.TokenPromptH\x00\x12\x11\n\tnum_items\x18\x07 \x01(\r\x12\x12\n\nbeam_width\x18\x08 \x01(\r\x12(\n\ncache_mode\x18\x0c \x01(\x0e\x32\x14.recall.v1.CacheMode\x12\x15\n\rinclude_steps\x18\r \x01(\x08\x12*\n\x0bsearch_mode\x18\x0e \x01(\x0e\x32\x15.recall.v1.SearchMode\x12%\n\x08priority\x18\x0f \x01(\x0e\x32\x13.recall.v1.PriorityB\t\n\x07\x63ontext\"\x1f\n\x0bItemHistory\x12\x10\n\x08item_ids\x18\x01 \x03(\t\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\xcb\x03\n\x0eRecallResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.recall.v1.RecalledItem\x12-\n\x0c\x63ompleteness\x18\x03 \x01(\x0b\x32\x17.recall.v1.Completeness\x12\x14\n\x0cproven_count\x18\x04 \x01(\r\x12*\n\x0bserved_from\x18\x05 \x01(\x0e\x32\x15.recall.v1.ServedFrom\x12\x16\n\x0e\x62undle_version\x18\x06 \x01(\t\x12\x17\n\x0f\x63\x61talog_version\x18\x07 \x01(\t\x12*\n\x0bscore_space\x18\x08 \x01(\x0e\x32\x15.recall.v1.ScoreSpace\x12\x12\n\nbeam_width\x18\t \x01(\r\x12\x1d\n\x15unknown_history_items\x18\n \x01(\r\x12\x19\n\x11\x61ttribution_token\x18\x0b \x01(\t\x12#\n\x07timings\x18\x0c \x01(\x0b\x32\x12.recall.v1.Timings\x12\x16\n\x0erows_forwarded\x18\r \x01(\r\x12\x0e\n\x06\x62undle\x18\x0e \x01(\t\x12\x14\n\x0crows_skipped\x18\x0f \x01(\r\"s\n\x0cRecalledItem\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x0f\n\x03sid\x18\x03 \x03(\rB\x02\x10\x01\x12\x1a\n\x0estep_log_probs\x18\x04 \x03(\x02\x42\x02\x10\x01\x12\x16\n\nstep_ranks\x18\x05 \x03(\rB\x02\x10\x01\"i\n\x0c\x43ompleteness\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.recall.v1.CompletenessState\x12,\n\x0cshort_reason\x18\x02 \x01(\x0e\x32\x16.recall.v1.ShortReason\"T\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\x04\x12\x12\n\nprefill_us\x18\x02 \x01(\x04\x12\x11\n\tdecode_us\x18\x03 \x01(\x04\x12\x10\n\x08total_us\x18\x04 \x01(\x04\"@\n\x12\x42\x61tchRecallRequest\x12*\n\x08requests\x18\x01 \x03(\x0b\x32\x18.recall.v1.RecallRequest\"D\n\x13\x42\x61tchRecallResponse\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.recall.v1.BatchRecallResult\"z\n\x11\x42\x61tchRecallResult\x12-\n\x08response\x18\x01 \x01(\x0b\x32\x19.recall.v1.RecallResponseH\x00\x12+\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x18.recall.v1.RecallFailureH\x00\x42\t\n\x07outcome\"R\n\rRecallFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"\x17\n\x15GetServingInfoRequest\"t\n\x16GetServingInfoResponse\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12&\n\x07\x62undles\x18\x02 \x03(\x0b\x32\x15.recall.v1.BundleInfo\x12\x1a\n\x12max_batch_requests\x18\x03 \x01(\r\"\xb9\x02\n\nBundleInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x17\n\x0f\x63\x61talog_version\x18\x03 \x01(\t\x12\x15\n\rcatalog_items\x18\x04 \x01(\x04\x12\x1a\n\x0e\x63odebook_sizes\x18\x05 \x03(\rB\x02\x10\x01\x12*\n\x0bscore_space\x18\x06 \x01(\x0e\x32\x15.recall.v1.ScoreSpace\x12\x1a\n\x12\x64\x65\x66\x61ult_beam_width\x18\x07 \x01(\r\x12\x16\n\x0emax_beam_width\x18\x08 \x01(\r\x12\x19\n\x11\x64\x65\x66\x61ult_num_items\x18\t \x01(\r\x12\x15\n\rmax_num_items\x18\n \x01(\r\x12\x19\n\x11max_prompt_tokens\x18\x0b \x01(\r\x12\x13\n\x0bmax_history\x18\x0c \x01(\r*j\n\tCacheMode\x12\x1a\n\x16\x43\x41\x43HE_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43\x41\x43HE_MODE_USE\x10\x01\x12\x16\n\x12\x43\x41\x43HE_MODE_REFRESH\x10\x02\x12\x15\n\x11\x43\x41\x43HE_MODE_BYPASS\x10\x03*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03*W\n\nSearchMode\x12\x1b\n\x17SEARCH_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10SEARCH_MODE_BEAM\x10\x01\x12\x16\n\x12SEARCH_MODE_PROVEN\x10\x02*v\n\x11\x43ompletenessState\x12\"\n\x1e\x43OMPLETENESS_STATE_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x43OMPLETENESS_STATE_COMPLETE\x10\x01\x12\x1c\n\x18\x43OMPLETENESS_STATE_SHORT\x10\x02*q\n\x0bShortReason\x12\x1c\n\x18SHORT_REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eSHORT_REASON_CATALOG_EXHAUSTED\x10\x01\x12 \n\x1cSHORT_REASON_BEAM_TOO_NARROW\x10\x02*|\n\nServedFrom\x12\x1b\n\x17SERVED_FROM_UNSPECIFIED\x10\x00\x12\x16\n\x12SERVED_FROM_ENGINE\x10\x01\x12\x1b\n\x17SERVED_FROM_LOCAL_CACHE\x10\x02\x12\x1c\n\x18SERVED_FROM_SHARED_CACHE\x10\x03*x\n\nScoreSpace\x12\x1b\n\x17SCORE_SPACE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SCORE_SPACE_VOCABULARY\x10\x01\x12\x18\n\x14SCORE_SPACE_CODEBOOK\x10\x02\x12\x17\n\x13SCORE_SPACE_CATALOG\x10\x03\x32\xf3\x01\n\rRecallService\x12=\n\x06Recall\x12\x18.recall.v1.RecallRequest\x1a\x19.recall.v1.RecallResponse\x12L\n\x0b\x42\x61tchRecall\x12\x1d.recall.v1.BatchRecallRequest\x1a\x1e.recall.v1.BatchRecallResponse\x12U\n\x0eGetServingInfo\x12 .recall.v1.GetServingInfoRequest\x1a!.recall.v1.GetServingInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16recall/v1/recall.proto\x12\trecall.v1\x1a\x1egoogle/protobuf/duration.proto\"\xee\x02\n\rRecallRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\r\n\x05scene\x18\x03 \x01(\t\x12\x0e\n\x06\x62undle\x18\x04 \x01(\t\x12)\n\x07history\x18\x05 \x01(\x0b\x32\x16.recall.v1.ItemHistoryH\x00\x12(\n\x06prompt\x18\x06 \x01(\x0b\x32\x16.recall.v1.TokenPromptH\x00\x12\x11\n\tnum_items\x18\x07 \x01(\r\x12\x12\n\nbeam_width\x18\x08 \x01(\r\x12(\n\ncache_mode\x18\x0c \x01(\x0e\x32\x14.recall.v1.CacheMode\x12\x15\n\rinclude_steps\x18\r \x01(\x08\x12*\n\x0bsearch_mode\x18\x0e \x01(\x0e\x32\x15.recall.v1.SearchMode\x12%\n\x08priority\x18\x0f \x01(\x0e\x32\x13.recall.v1.PriorityB\t\n\x07\x63ontext\"\x1f\n\x0bItemHistory\x12\x10\n\x08item_ids\x18\x01 \x03(\t\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\xcb\x03\n\x0eRecallResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05items\x18\x02 \x03(\x0b\x32\x17.recall.v1.RecalledItem\x12-\n\x0c\x63ompleteness\x18\x03 \x01(\x0b\x32\x17.recall.v1.Completeness\x12\x14\n\x0cproven_count\x18\x04 \x01(\r\x12*\n\x0bserved_from\x18\x05 \x01(\x0e\x32\x15.recall.v1.ServedFrom\x12\x16\n\x0e\x62undle_version\x18\x06 \x01(\t\x12\x17\n\x0f\x63\x61talog_version\x18\x07 \x01(\t\x12*\n\x0bscore_space\x18\x08 \x01(\x0e\x32\x15.recall.v1.ScoreSpace\x12\x12\n\nbeam_width\x18\t \x01(\r\x12\x1d\n\x15unknown_history_items\x18\n \x01(\r\x12\x19\n\x11\x61ttribution_token\x18\x0b \x01(\t\x12#\n\x07timings\x18\x0c \x01(\x0b\x32\x12.recall.v1.Timings\x12\x16\n\x0erows_forwarded\x18\r \x01(\r\x12\x0e\n\x06\x62undle\x18\x0e \x01(\t\x12\x14\n\x0crows_skipped\x18\x0f \x01(\r\"s\n\x0cRecalledItem\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x0f\n\x03sid\x18\x03 \x03(\rB\x02\x10\x01\x12\x1a\n\x0estep_log_probs\x18\x04 \x03(\x02\x42\x02\x10\x01\x12\x16\n\nstep_ranks\x18\x05 \x03(\rB\x02\x10\x01\"i\n\x0c\x43ompleteness\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.recall.v1.CompletenessState\x12,\n\x0cshort_reason\x18\x02 \x01(\x0e\x32\x16.recall.v1.ShortReason\"T\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\x04\x12\x12\n\nprefill_us\x18\x02 \x01(\x04\x12\x11\n\tdecode_us\x18\x03 \x01(\x04\x12\x10\n\x08total_us\x18\x04 \x01(\x04\"@\n\x12\x42\x61tchRecallRequest\x12*\n\x08requests\x18\x01 \x03(\x0b\x32\x18.recall.v1.RecallRequest\"D\n\x13\x42\x61tchRecallResponse\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.recall.v1.BatchRecallResult\"z\n\x11\x42\x61tchRecallResult\x12-\n\x08response\x18\x01 \x01(\x0b\x32\x19.recall.v1.RecallResponseH\x00\x12+\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x18.recall.v1.RecallFailureH\x00\x42\t\n\x07outcome\"\x91\x01\n\rRecallFailure\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05limit\x18\x06 \x01(\t\"\x17\n\x15GetServingInfoRequest\"t\n\x16GetServingInfoResponse\x12\x16\n\x0eserver_version\x18\x01 \x01(\t\x12&\n\x07\x62undles\x18\x02 \x03(\x0b\x32\x15.recall.v1.BundleInfo\x12\x1a\n\x12max_batch_requests\x18\x03 \x01(\r\"\xb9\x02\n\nBundleInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x17\n\x0f\x63\x61talog_version\x18\x03 \x01(\t\x12\x15\n\rcatalog_items\x18\x04 \x01(\x04\x12\x1a\n\x0e\x63odebook_sizes\x18\x05 \x03(\rB\x02\x10\x01\x12*\n\x0bscore_space\x18\x06 \x01(\x0e\x32\x15.recall.v1.ScoreSpace\x12\x1a\n\x12\x64\x65\x66\x61ult_beam_width\x18\x07 \x01(\r\x12\x16\n\x0emax_beam_width\x18\x08 \x01(\r\x12\x19\n\x11\x64\x65\x66\x61ult_num_items\x18\t \x01(\r\x12\x15\n\rmax_num_items\x18\n \x01(\r\x12\x19\n\x11max_prompt_tokens\x18\x0b \x01(\r\x12\x13\n\x0bmax_history\x18\x0c \x01(\r*j\n\tCacheMode\x12\x1a\n\x16\x43\x41\x43HE_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43\x41\x43HE_MODE_USE\x10\x01\x12\x16\n\x12\x43\x41\x43HE_MODE_REFRESH\x10\x02\x12\x15\n\x11\x43\x41\x43HE_MODE_BYPASS\x10\x03*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03*W\n\nSearchMode\x12\x1b\n\x17SEARCH_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10SEARCH_MODE_BEAM\x10\x01\x12\x16\n\x12SEARCH_MODE_PROVEN\x10\x02*v\n\x11\x43ompletenessState\x12\"\n\x1e\x43OMPLETENESS_STATE_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x43OMPLETENESS_STATE_COMPLETE\x10\x01\x12\x1c\n\x18\x43OMPLETENESS_STATE_SHORT\x10\x02*q\n\x0bShortReason\x12\x1c\n\x18SHORT_REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eSHORT_REASON_CATALOG_EXHAUSTED\x10\x01\x12 \n\x1cSHORT_REASON_BEAM_TOO_NARROW\x10\x02*|\n\nServedFrom\x12\x1b\n\x17SERVED_FROM_UNSPECIFIED\x10\x00\x12\x16\n\x12SERVED_FROM_ENGINE\x10\x01\x12\x1b\n\x17SERVED_FROM_LOCAL_CACHE\x10\x02\x12\x1c\n\x18SERVED_FROM_SHARED_CACHE\x10\x03*x\n\nScoreSpace\x12\x1b\n\x17SCORE_SPACE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SCORE_SPACE_VOCABULARY\x10\x01\x12\x18\n\x14SCORE_SPACE_CODEBOOK\x10\x02\x12\x17\n\x13SCORE_SPACE_CATALOG\x10\x03\x32\xf3\x01\n\rRecallService\x12=\n\x06Recall\x12\x18.recall.v1.RecallRequest\x1a\x19.recall.v1.RecallResponse\x12L\n\x0b\x42\x61tchRecall\x12\x1d.recall.v1.BatchRecallRequest\x1a\x1e.recall.v1.BatchRecallResponse\x12U\n\x0eGetServingInfo\x12 .recall.v1.GetServingInfoRequest\x1a!.recall.v1.GetServingInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,48 +40,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECALLEDITEM'].fields_by_name['step_ranks']._serialized_options = b'\020\001'
   _globals['_BUNDLEINFO'].fields_by_name['codebook_sizes']._loaded_options = None
   _globals['_BUNDLEINFO'].fields_by_name['codebook_sizes']._serialized_options = b'\020\001'
-  _globals['_CACHEMODE']._serialized_start=2048
-  _globals['_CACHEMODE']._serialized_end=2154
-  _globals['_PRIORITY']._serialized_start=2156
-  _globals['_PRIORITY']._serialized_end=2250
-  _globals['_SEARCHMODE']._serialized_start=2252
-  _globals['_SEARCHMODE']._serialized_end=2339
-  _globals['_COMPLETENESSSTATE']._serialized_start=2341
-  _globals['_COMPLETENESSSTATE']._serialized_end=2459
-  _globals['_SHORTREASON']._serialized_start=2461
-  _globals['_SHORTREASON']._serialized_end=2574
-  _globals['_SERVEDFROM']._serialized_start=2576
-  _globals['_SERVEDFROM']._serialized_end=2700
-  _globals['_SCORESPACE']._serialized_start=2702
-  _globals['_SCORESPACE']._serialized_end=2822
-  _globals['_RECALLREQUEST']._serialized_start=38
-  _globals['_RECALLREQUEST']._serialized_end=404
-  _globals['_ITEMHISTORY']._serialized_start=406
-  _globals['_ITEMHISTORY']._serialized_end=437
-  _globals['_TOKENPROMPT']._serialized_start=439
-  _globals['_TOKENPROMPT']._serialized_end=471
-  _globals['_RECALLRESPONSE']._serialized_start=474
-  _globals['_RECALLRESPONSE']._serialized_end=933
-  _globals['_RECALLEDITEM']._serialized_start=935
-  _globals['_RECALLEDITEM']._serialized_end=1050
-  _globals['_COMPLETENESS']._serialized_start=1052
-  _globals['_COMPLETENESS']._serialized_end=1157
-  _globals['_TIMINGS']._serialized_start=1159
-  _globals['_TIMINGS']._serialized_end=1243
-  _globals['_BATCHRECALLREQUEST']._serialized_start=1245
-  _globals['_BATCHRECALLREQUEST']._serialized_end=1309
-  _globals['_BATCHRECALLRESPONSE']._serialized_start=1311
-  _globals['_BATCHRECALLRESPONSE']._serialized_end=1379
-  _globals['_BATCHRECALLRESULT']._serialized_start=1381
-  _globals['_BATCHRECALLRESULT']._serialized_end=1503
-  _globals['_RECALLFAILURE']._serialized_start=1505
-  _globals['_RECALLFAILURE']._serialized_end=1587
-  _globals['_GETSERVINGINFOREQUEST']._serialized_start=1589
-  _globals['_GETSERVINGINFOREQUEST']._serialized_end=1612
-  _globals['_GETSERVINGINFORESPONSE']._serialized_start=1614
-  _globals['_GETSERVINGINFORESPONSE']._serialized_end=1730
-  _globals['_BUNDLEINFO']._serialized_start=1733
-  _globals['_BUNDLEINFO']._serialized_end=2046
-  _globals['_RECALLSERVICE']._serialized_start=2825
-  _globals['_RECALLSERVICE']._serialized_end=3068
+  _globals['_CACHEMODE']._serialized_start=2144
+  _globals['_CACHEMODE']._serialized_end=2250
+  _globals['_PRIORITY']._serialized_start=2252
+  _globals['_PRIORITY']._serialized_end=2346
+  _globals['_SEARCHMODE']._serialized_start=2348
+  _globals['_SEARCHMODE']._serialized_end=2435
+  _globals['_COMPLETENESSSTATE']._serialized_start=2437
+  _globals['_COMPLETENESSSTATE']._serialized_end=2555
+  _globals['_SHORTREASON']._serialized_start=2557
+  _globals['_SHORTREASON']._serialized_end=2670
+  _globals['_SERVEDFROM']._serialized_start=2672
+  _globals['_SERVEDFROM']._serialized_end=2796
+  _globals['_SCORESPACE']._serialized_start=2798
+  _globals['_SCORESPACE']._serialized_end=2918
+  _globals['_RECALLREQUEST']._serialized_start=70
+  _globals['_RECALLREQUEST']._serialized_end=436
+  _globals['_ITEMHISTORY']._serialized_start=438
+  _globals['_ITEMHISTORY']._serialized_end=469
+  _globals['_TOKENPROMPT']._serialized_start=471
+  _globals['_TOKENPROMPT']._serialized_end=503
+  _globals['_RECALLRESPONSE']._serialized_start=506
+  _globals['_RECALLRESPONSE']._serialized_end=965
+  _globals['_RECALLEDITEM']._serialized_start=967
+  _globals['_RECALLEDITEM']._serialized_end=1082
+  _globals['_COMPLETENESS']._serialized_start=1084
+  _globals['_COMPLETENESS']._serialized_end=1189
+  _globals['_TIMINGS']._serialized_start=1191
+  _globals['_TIMINGS']._serialized_end=1275
+  _globals['_BATCHRECALLREQUEST']._serialized_start=1277
+  _globals['_BATCHRECALLREQUEST']._serialized_end=1341
+  _globals['_BATCHRECALLRESPONSE']._serialized_start=1343
+  _globals['_BATCHRECALLRESPONSE']._serialized_end=1411
+  _globals['_BATCHRECALLRESULT']._serialized_start=1413
+  _globals['_BATCHRECALLRESULT']._serialized_end=1535
+  _globals['_RECALLFAILURE']._serialized_start=1538
+  _globals['_RECALLFAILURE']._serialized_end=1683
+  _globals['_GETSERVINGINFOREQUEST']._serialized_start=1685
+  _globals['_GETSERVINGINFOREQUEST']._serialized_end=1708
+  _globals['_GETSERVINGINFORESPONSE']._serialized_start=1710
+  _globals['_GETSERVINGINFORESPONSE']._serialized_end=1826
+  _globals['_BUNDLEINFO']._serialized_start=1829
+  _globals['_BUNDLEINFO']._serialized_end=2142
+  _globals['_RECALLSERVICE']._serialized_start=2921
+  _globals['_RECALLSERVICE']._serialized_end=3164
 # @@protoc_insertion_point(module_scope)

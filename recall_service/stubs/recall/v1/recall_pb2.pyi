@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -207,16 +210,20 @@ class BatchRecallResult(_message.Message):
     def __init__(self, response: _Optional[_Union[RecallResponse, _Mapping]] = ..., failure: _Optional[_Union[RecallFailure, _Mapping]] = ...) -> None: ...
 
 class RecallFailure(_message.Message):
-    __slots__ = ("code", "message", "reason", "request_id")
+    __slots__ = ("code", "message", "reason", "request_id", "retry_after", "limit")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     reason: str
     request_id: str
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    retry_after: _duration_pb2.Duration
+    limit: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limit: _Optional[str] = ...) -> None: ...
 
 class GetServingInfoRequest(_message.Message):
     __slots__ = ()
