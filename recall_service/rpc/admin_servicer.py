@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class BundleState(NamedTuple):
-    """One live bundle. waiting, running: requests in its engine. stuck: the engine is in one step for too long."""
+    """One live bundle. waiting, running: requests in its engine. stuck: the engine is of no use."""
 
     info: BundleInfo
     waiting: int
