@@ -19,7 +19,7 @@ from tests.serving.cache_fakes import Computation, CountingObserver
 from tests.serving.served import Served
 
 TIMEOUT_SECONDS = 0.05  # generous beside the service's 20 ms: two shared cores run these tests
-MOST_DELAY_SECONDS = TIMEOUT_SECONDS + 0.35  # of one question, when others run on these cores as well
+MOST_DELAY_SECONDS = TIMEOUT_SECONDS + 0.15  # of one question: what two shared cores may add
 TIME_TO_LIVE = TimeToLive(60.0, 0.1)
 
 
