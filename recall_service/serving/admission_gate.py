@@ -68,7 +68,10 @@ class AdmissionGate:
         self.tokens = 0
 
     def check(self, demand: Demand) -> None:
-        """Refuse what would not be let in now, before anything is done for it. Takes nothing in; raises as `enter`."""
+        """Refuse what would not be let in now, before anything is done for it. Takes nothing in; raises as `enter`.
+
+        demand: at most what it will turn out to be, so that nothing that passes here is too large by mistake.
+        """
         with self._lock:
             self._admissible(demand)
 

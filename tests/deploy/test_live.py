@@ -2,12 +2,9 @@
 
 import asyncio
 import math
-import os
 import shutil
-import signal
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +14,11 @@ from deploy.grafana.dashboard import dashboard
 from deploy.grafana.promql import fill_in
 from deploy.grafana.rows import ROWS
 from deploy.prometheus.local import LocalPrometheus, running_prometheus
-from recall_service.app import Serving, serve
 from recall_service.client import AsyncRecallClient, RecallClientError
 from recall_service.config import Settings
 from tests.redis_server import RedisServer, find_servers
 from tests.serving.bundles import write_bundle
+from tests.serving_here import serving_here
 
 TRAFFIC_SECONDS = 9.0
 RATE_SECONDS = 4  # what $__rate_interval stands for: four scrapes
@@ -37,21 +34,6 @@ def redis_url(tmp_path: Path) -> Iterator[str]:
     server.start()
     yield server.url
     server.stop()
-
-
-@asynccontextmanager
-async def served(settings: Settings) -> AsyncIterator[Serving]:
-    """The real service in this process, ended by SIGTERM."""
-    started: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
-    server = asyncio.create_task(serve(settings, started.set_result))
-    await asyncio.wait([started, server], return_when=asyncio.FIRST_COMPLETED)
-    if server.done():  # a signal would end the tests
-        await server
-    try:
-        yield started.result()
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(server, 10)
 
 
 async def ask_in_every_way(address: str, seconds: float) -> set[str]:
@@ -106,7 +88,7 @@ async def test_every_panel_shows_something_of_real_traffic(tmp_path: Path, redis
         redis_url=redis_url,
         call_log_sample=0,
     )
-    async with served(settings) as serving:
+    async with serving_here(settings) as serving:
         with running_prometheus(tmp_path, serving.metrics_url.split("/")[2]) as prometheus:
             met = await ask_in_every_way(serving.address, TRAFFIC_SECONDS)
             empty, rules, tells = await asyncio.to_thread(look, prometheus, began)

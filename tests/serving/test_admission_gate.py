@@ -109,6 +109,7 @@ def test_without_measurements_nobody_is_refused_for_a_deadline() -> None:
     gated = Gated()
     for _ in range(25):
         gated.gate.enter(request_of(10, deadline=gated.clock.now + 0.000_1))
+    assert gated.gate.num_inside == 25
 
 
 def test_with_room_at_once_only_the_hopeless_are_refused() -> None:

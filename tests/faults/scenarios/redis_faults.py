@@ -10,8 +10,8 @@ from pathlib import Path
 import redis
 
 from recall_service.stubs.recall.v1 import cache_pb2
-from tests.faults.slow_proxy import slow_proxy
 from tests.redis_server import RedisServer
+from tests.slow_proxy import slow_proxy
 
 SLOW_SECONDS = 0.2
 _RESTARTS = 3
@@ -64,7 +64,7 @@ async def frozen(ground: Ground) -> AsyncIterator[None]:
 async def slow(ground: Ground) -> AsyncIterator[None]:
     """Every answer comes, later than anybody can wait for it."""
     ground.server.stop()
-    async with slow_proxy(ground.server.port, ground.spare.port, SLOW_SECONDS):
+    async with slow_proxy(ground.spare.port, port=ground.server.port, delay_seconds=SLOW_SECONDS):
         yield
     await asyncio.to_thread(ground.server.start)
 
