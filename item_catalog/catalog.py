@@ -5,12 +5,13 @@ positions, leaves and SIDs, with numpy arrays that may be mapped from disk. Know
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from item_catalog.attributes import AttributeColumn
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import content_version, fingerprint
 from item_catalog.indices import checked_indices
@@ -37,21 +38,30 @@ class Catalog:
     item_offsets: int32 (int64 from 2**31 items) [num_leaves + 1]; leaf i has the items at positions
         item_offsets[i] : item_offsets[i + 1].
     version: 32 hexadecimal digits that follow from layout and arrays, so that equal content has an equal version.
+    attributes: what is known of the items, by name, ascending.
     """
 
     trie: PrefixTrie
     item_offsets: NDArray[np.integer]
     item_ids: ItemIds
     version: str
+    attributes: Mapping[str, AttributeColumn] = field(default_factory=dict)
 
     @classmethod
-    def snapshot(cls, trie: PrefixTrie, item_offsets: NDArray[np.integer], item_ids: ItemIds) -> "Catalog":
+    def snapshot(
+        cls,
+        trie: PrefixTrie,
+        item_offsets: NDArray[np.integer],
+        item_ids: ItemIds,
+        attributes: Mapping[str, AttributeColumn] | None = None,
+    ) -> "Catalog":
         """Take the arrays over, make them read-only, and name their content by its version."""
-        arrays = named_arrays(trie, item_offsets, item_ids)
+        by_name = dict(sorted((attributes or {}).items()))
+        arrays = named_arrays(trie, item_offsets, item_ids, by_name)
         for array in arrays.values():
             array.setflags(write=False)
         fingerprints = {name: fingerprint(array) for name, array in arrays.items()}
-        return cls(trie, item_offsets, item_ids, content_version(trie.layout, fingerprints))
+        return cls(trie, item_offsets, item_ids, content_version(trie.layout, fingerprints), by_name)
 
     @classmethod
     def from_arrays(
@@ -104,7 +114,7 @@ class Catalog:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Every array, by the name it is stored under."""
-        return named_arrays(self.trie, self.item_offsets, self.item_ids)
+        return named_arrays(self.trie, self.item_offsets, self.item_ids, self.attributes)
 
     def check(self) -> None:
         """Raise CatalogError naming the first broken invariant. Linear in the size of the catalogue."""
@@ -117,10 +127,18 @@ class Catalog:
         self.item_ids.check(offsets)
 
 
-def named_arrays(trie: PrefixTrie, item_offsets: NDArray[np.integer], item_ids: ItemIds) -> dict[str, NDArray[Any]]:
+def named_arrays(
+    trie: PrefixTrie,
+    item_offsets: NDArray[np.integer],
+    item_ids: ItemIds,
+    attributes: Mapping[str, AttributeColumn],
+) -> dict[str, NDArray[Any]]:
     """Every array of a catalogue, by the name it is stored under."""
     arrays: dict[str, NDArray[Any]] = {}
     for level in range(trie.num_levels):
         arrays[f"trie_offsets_{level}"] = trie.offsets[level]
         arrays[f"trie_codes_{level}"] = trie.codes[level]
-    return {**arrays, "item_offsets": item_offsets, **item_ids.arrays()}
+    arrays |= {"item_offsets": item_offsets, **item_ids.arrays()}
+    for attribute, column in attributes.items():
+        arrays |= {f"attribute.{attribute}.{part}": array for part, array in column.arrays().items()}
+    return arrays

@@ -6,6 +6,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from item_catalog.attributes import AttributeKind
+from item_catalog.filters import Filter
 from recall_service.engine.request import Priority, ScoreSpace, SearchMode
 
 
@@ -30,6 +32,7 @@ class ShortReason(Enum):
 
     CATALOG_EXHAUSTED = "catalog_exhausted"
     BEAM_TOO_NARROW = "beam_too_narrow"
+    FILTER_TOO_NARROW = "filter_too_narrow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class RecallQuery:
 
     Zero for `num_items` or `beam_width`, and an empty `bundle`, mean the default; a PROVEN search is by default
     `num_items` wide.
+    filter: what items must satisfy; None: nothing. exclude_item_ids: what is left out; exclude_history: the history too.
     `deadline` is in seconds of `time.monotonic()`.
     """
 
@@ -46,6 +50,9 @@ class RecallQuery:
     bundle: str = ""
     num_items: int = 0
     beam_width: int = 0
+    filter: Filter | None = None
+    exclude_item_ids: tuple[str, ...] = ()
+    exclude_history: bool = False
     search_mode: SearchMode = SearchMode.BEAM
     cache_mode: CacheMode = CacheMode.USE
     include_steps: bool = False
@@ -88,6 +95,7 @@ class RecallAnswer:
     score_space: ScoreSpace
     beam_width: int
     unknown_history_items: int
+    unknown_excluded_items: int
     rows_forwarded: int
     rows_skipped: int
     timings: Timings
@@ -109,3 +117,4 @@ class BundleInfo:
     max_num_items: int
     max_prompt_tokens: int
     max_history: int
+    attributes: tuple[tuple[str, AttributeKind], ...] = ()

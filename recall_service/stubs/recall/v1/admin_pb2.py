@@ -25,13 +25,17 @@ _sym_db = _symbol_database.Default()
 from recall_service.stubs.recall.v1 import recall_pb2 as recall_dot_v1_dot_recall__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15recall/v1/admin.proto\x12\trecall.v1\x1a\x16recall/v1/recall.proto\"\x14\n\x12ListBundlesRequest\"O\n\x13ListBundlesResponse\x12\'\n\x07\x62undles\x18\x01 \x03(\x0b\x32\x16.recall.v1.BundleState\x12\x0f\n\x07serving\x18\x02 \x01(\x08\"u\n\x0b\x42undleState\x12#\n\x04info\x18\x01 \x01(\x0b\x32\x15.recall.v1.BundleInfo\x12\x18\n\x10waiting_requests\x18\x02 \x01(\r\x12\x18\n\x10running_requests\x18\x03 \x01(\r\x12\r\n\x05stuck\x18\x04 \x01(\x08\"\x0e\n\x0c\x44rainRequest\"(\n\rDrainResponse\x12\x17\n\x0f\x61t_most_seconds\x18\x01 \x01(\x01\x32\x98\x01\n\x0c\x41\x64minService\x12L\n\x0bListBundles\x12\x1d.recall.v1.ListBundlesRequest\x1a\x1e.recall.v1.ListBundlesResponse\x12:\n\x05\x44rain\x12\x17.recall.v1.DrainRequest\x1a\x18.recall.v1.DrainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15recall/v1/admin.proto\x12\trecall.v1\x1a\x16recall/v1/recall.proto\"\x14\n\x12ListBundlesRequest\"O\n\x13ListBundlesResponse\x12\'\n\x07\x62undles\x18\x01 \x03(\x0b\x32\x16.recall.v1.BundleState\x12\x0f\n\x07serving\x18\x02 \x01(\x08\"u\n\x0b\x42undleState\x12#\n\x04info\x18\x01 \x01(\x0b\x32\x15.recall.v1.BundleInfo\x12\x18\n\x10waiting_requests\x18\x02 \x01(\r\x12\x18\n\x10running_requests\x18\x03 \x01(\r\x12\r\n\x05stuck\x18\x04 \x01(\x08\"\x0e\n\x0c\x44rainRequest\"(\n\rDrainResponse\x12\x17\n\x0f\x61t_most_seconds\x18\x01 \x01(\x01\"5\n\x12LoadCatalogRequest\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"?\n\x13LoadCatalogResponse\x12(\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x17.recall.v1.CatalogState\"9\n\x16\x41\x63tivateCatalogRequest\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"]\n\x17\x41\x63tivateCatalogResponse\x12(\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x17.recall.v1.CatalogState\x12\x18\n\x10previous_version\x18\x02 \x01(\t\"(\n\x16RollbackCatalogRequest\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\"]\n\x17RollbackCatalogResponse\x12(\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x17.recall.v1.CatalogState\x12\x18\n\x10previous_version\x18\x02 \x01(\t\"L\n\x0c\x43\x61talogState\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05items\x18\x03 \x01(\x04\x12\x0c\n\x04sids\x18\x04 \x01(\x04\"c\n\x17\x41pplyItemUpdatesRequest\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\x12&\n\x07upserts\x18\x02 \x03(\x0b\x32\x15.recall.v1.ItemUpsert\x12\x10\n\x08removals\x18\x03 \x03(\t\"\xca\x01\n\nItemUpsert\x12\x0f\n\x07item_id\x18\x01 \x01(\t\x12\x0f\n\x03sid\x18\x02 \x03(\rB\x02\x10\x01\x12\x39\n\nattributes\x18\x03 \x03(\x0b\x32%.recall.v1.ItemUpsert.AttributesEntry\x12\x1a\n\x12\x63leared_attributes\x18\x04 \x03(\t\x1a\x43\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.recall.v1.Value:\x02\x38\x01\"\x8f\x01\n\x18\x41pplyItemUpdatesResponse\x12(\n\x07\x63\x61talog\x18\x01 \x01(\x0b\x32\x17.recall.v1.CatalogState\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x02 \x01(\x04\x12\x0f\n\x07\x63hanged\x18\x03 \x01(\x04\x12\x0f\n\x07removed\x18\x04 \x01(\x04\x12\x18\n\x10unknown_removals\x18\x05 \x01(\x04\"%\n\x13ReloadBundleRequest\x12\x0e\n\x06\x62undle\x18\x01 \x01(\t\"U\n\x14ReloadBundleResponse\x12#\n\x04info\x18\x01 \x01(\x0b\x32\x15.recall.v1.BundleInfo\x12\x18\n\x10previous_version\x18\x02 \x01(\t2\xc8\x04\n\x0c\x41\x64minService\x12L\n\x0bListBundles\x12\x1d.recall.v1.ListBundlesRequest\x1a\x1e.recall.v1.ListBundlesResponse\x12:\n\x05\x44rain\x12\x17.recall.v1.DrainRequest\x1a\x18.recall.v1.DrainResponse\x12L\n\x0bLoadCatalog\x12\x1d.recall.v1.LoadCatalogRequest\x1a\x1e.recall.v1.LoadCatalogResponse\x12X\n\x0f\x41\x63tivateCatalog\x12!.recall.v1.ActivateCatalogRequest\x1a\".recall.v1.ActivateCatalogResponse\x12X\n\x0fRollbackCatalog\x12!.recall.v1.RollbackCatalogRequest\x1a\".recall.v1.RollbackCatalogResponse\x12[\n\x10\x41pplyItemUpdates\x12\".recall.v1.ApplyItemUpdatesRequest\x1a#.recall.v1.ApplyItemUpdatesResponse\x12O\n\x0cReloadBundle\x12\x1e.recall.v1.ReloadBundleRequest\x1a\x1f.recall.v1.ReloadBundleResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'recall.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ITEMUPSERT_ATTRIBUTESENTRY']._loaded_options = None
+  _globals['_ITEMUPSERT_ATTRIBUTESENTRY']._serialized_options = b'8\001'
+  _globals['_ITEMUPSERT'].fields_by_name['sid']._loaded_options = None
+  _globals['_ITEMUPSERT'].fields_by_name['sid']._serialized_options = b'\020\001'
   _globals['_LISTBUNDLESREQUEST']._serialized_start=60
   _globals['_LISTBUNDLESREQUEST']._serialized_end=80
   _globals['_LISTBUNDLESRESPONSE']._serialized_start=82
@@ -42,6 +46,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAINREQUEST']._serialized_end=296
   _globals['_DRAINRESPONSE']._serialized_start=298
   _globals['_DRAINRESPONSE']._serialized_end=338
-  _globals['_ADMINSERVICE']._serialized_start=341
-  _globals['_ADMINSERVICE']._serialized_end=493
+  _globals['_LOADCATALOGREQUEST']._serialized_start=340
+  _globals['_LOADCATALOGREQUEST']._serialized_end=393
+  _globals['_LOADCATALOGRESPONSE']._serialized_start=395
+  _globals['_LOADCATALOGRESPONSE']._serialized_end=458
+  _globals['_ACTIVATECATALOGREQUEST']._serialized_start=460
+  _globals['_ACTIVATECATALOGREQUEST']._serialized_end=517
+  _globals['_ACTIVATECATALOGRESPONSE']._serialized_start=519
+  _globals['_ACTIVATECATALOGRESPONSE']._serialized_end=612
+  _globals['_ROLLBACKCATALOGREQUEST']._serialized_start=614
+  _globals['_ROLLBACKCATALOGREQUEST']._serialized_end=654
+  _globals['_ROLLBACKCATALOGRESPONSE']._serialized_start=656
+  _globals['_ROLLBACKCATALOGRESPONSE']._serialized_end=749
+  _globals['_CATALOGSTATE']._serialized_start=751
+  _globals['_CATALOGSTATE']._serialized_end=827
+  _globals['_APPLYITEMUPDATESREQUEST']._serialized_start=829
+  _globals['_APPLYITEMUPDATESREQUEST']._serialized_end=928
+  _globals['_ITEMUPSERT']._serialized_start=931
+  _globals['_ITEMUPSERT']._serialized_end=1133
+  _globals['_ITEMUPSERT_ATTRIBUTESENTRY']._serialized_start=1066
+  _globals['_ITEMUPSERT_ATTRIBUTESENTRY']._serialized_end=1133
+  _globals['_APPLYITEMUPDATESRESPONSE']._serialized_start=1136
+  _globals['_APPLYITEMUPDATESRESPONSE']._serialized_end=1279
+  _globals['_RELOADBUNDLEREQUEST']._serialized_start=1281
+  _globals['_RELOADBUNDLEREQUEST']._serialized_end=1318
+  _globals['_RELOADBUNDLERESPONSE']._serialized_start=1320
+  _globals['_RELOADBUNDLERESPONSE']._serialized_end=1405
+  _globals['_ADMINSERVICE']._serialized_start=1408
+  _globals['_ADMINSERVICE']._serialized_end=1992
 # @@protoc_insertion_point(module_scope)

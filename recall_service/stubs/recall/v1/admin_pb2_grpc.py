@@ -45,6 +45,31 @@ class AdminServiceStub:
                 request_serializer=recall_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
                 response_deserializer=recall_dot_v1_dot_admin__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.LoadCatalog = channel.unary_unary(
+                '/recall.v1.AdminService/LoadCatalog',
+                request_serializer=recall_dot_v1_dot_admin__pb2.LoadCatalogRequest.SerializeToString,
+                response_deserializer=recall_dot_v1_dot_admin__pb2.LoadCatalogResponse.FromString,
+                _registered_method=True)
+        self.ActivateCatalog = channel.unary_unary(
+                '/recall.v1.AdminService/ActivateCatalog',
+                request_serializer=recall_dot_v1_dot_admin__pb2.ActivateCatalogRequest.SerializeToString,
+                response_deserializer=recall_dot_v1_dot_admin__pb2.ActivateCatalogResponse.FromString,
+                _registered_method=True)
+        self.RollbackCatalog = channel.unary_unary(
+                '/recall.v1.AdminService/RollbackCatalog',
+                request_serializer=recall_dot_v1_dot_admin__pb2.RollbackCatalogRequest.SerializeToString,
+                response_deserializer=recall_dot_v1_dot_admin__pb2.RollbackCatalogResponse.FromString,
+                _registered_method=True)
+        self.ApplyItemUpdates = channel.unary_unary(
+                '/recall.v1.AdminService/ApplyItemUpdates',
+                request_serializer=recall_dot_v1_dot_admin__pb2.ApplyItemUpdatesRequest.SerializeToString,
+                response_deserializer=recall_dot_v1_dot_admin__pb2.ApplyItemUpdatesResponse.FromString,
+                _registered_method=True)
+        self.ReloadBundle = channel.unary_unary(
+                '/recall.v1.AdminService/ReloadBundle',
+                request_serializer=recall_dot_v1_dot_admin__pb2.ReloadBundleRequest.SerializeToString,
+                response_deserializer=recall_dot_v1_dot_admin__pb2.ReloadBundleResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -66,6 +91,43 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadCatalog(self, request, context):
+        """Reads a version of a bundle's catalogue store, checks and warms it, and keeps it ready. Nothing goes live.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ActivateCatalog(self, request, context):
+        """Makes a version live here, loading it first if need be, and then the store's current one, which other replicas and
+        later starts follow. Calls under way end on the version they began with. On failure what was live stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollbackCatalog(self, request, context):
+        """Makes the version live that was the store's current one before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyItemUpdates(self, request, context):
+        """Changes items of the live catalogue. Once answered, the change is durable in the store and live here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadBundle(self, request, context):
+        """Reads a bundle's directory anew, model, prompt and catalogue, checks and warms it beside the live one, and makes it
+        live. On failure the old one stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +140,31 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=recall_dot_v1_dot_admin__pb2.DrainRequest.FromString,
                     response_serializer=recall_dot_v1_dot_admin__pb2.DrainResponse.SerializeToString,
+            ),
+            'LoadCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadCatalog,
+                    request_deserializer=recall_dot_v1_dot_admin__pb2.LoadCatalogRequest.FromString,
+                    response_serializer=recall_dot_v1_dot_admin__pb2.LoadCatalogResponse.SerializeToString,
+            ),
+            'ActivateCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ActivateCatalog,
+                    request_deserializer=recall_dot_v1_dot_admin__pb2.ActivateCatalogRequest.FromString,
+                    response_serializer=recall_dot_v1_dot_admin__pb2.ActivateCatalogResponse.SerializeToString,
+            ),
+            'RollbackCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackCatalog,
+                    request_deserializer=recall_dot_v1_dot_admin__pb2.RollbackCatalogRequest.FromString,
+                    response_serializer=recall_dot_v1_dot_admin__pb2.RollbackCatalogResponse.SerializeToString,
+            ),
+            'ApplyItemUpdates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyItemUpdates,
+                    request_deserializer=recall_dot_v1_dot_admin__pb2.ApplyItemUpdatesRequest.FromString,
+                    response_serializer=recall_dot_v1_dot_admin__pb2.ApplyItemUpdatesResponse.SerializeToString,
+            ),
+            'ReloadBundle': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadBundle,
+                    request_deserializer=recall_dot_v1_dot_admin__pb2.ReloadBundleRequest.FromString,
+                    response_serializer=recall_dot_v1_dot_admin__pb2.ReloadBundleResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +222,141 @@ class AdminService:
             '/recall.v1.AdminService/Drain',
             recall_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
             recall_dot_v1_dot_admin__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/recall.v1.AdminService/LoadCatalog',
+            recall_dot_v1_dot_admin__pb2.LoadCatalogRequest.SerializeToString,
+            recall_dot_v1_dot_admin__pb2.LoadCatalogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ActivateCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/recall.v1.AdminService/ActivateCatalog',
+            recall_dot_v1_dot_admin__pb2.ActivateCatalogRequest.SerializeToString,
+            recall_dot_v1_dot_admin__pb2.ActivateCatalogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/recall.v1.AdminService/RollbackCatalog',
+            recall_dot_v1_dot_admin__pb2.RollbackCatalogRequest.SerializeToString,
+            recall_dot_v1_dot_admin__pb2.RollbackCatalogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyItemUpdates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/recall.v1.AdminService/ApplyItemUpdates',
+            recall_dot_v1_dot_admin__pb2.ApplyItemUpdatesRequest.SerializeToString,
+            recall_dot_v1_dot_admin__pb2.ApplyItemUpdatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadBundle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/recall.v1.AdminService/ReloadBundle',
+            recall_dot_v1_dot_admin__pb2.ReloadBundleRequest.SerializeToString,
+            recall_dot_v1_dot_admin__pb2.ReloadBundleResponse.FromString,
             options,
             channel_credentials,
             insecure,

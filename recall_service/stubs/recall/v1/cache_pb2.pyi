@@ -21,7 +21,7 @@ class CachedAnswer(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., key_digest: _Optional[bytes] = ..., payload_checksum: _Optional[int] = ..., payload: _Optional[bytes] = ..., fresh_until_unix_ms: _Optional[int] = ...) -> None: ...
 
 class CachedPayload(_message.Message):
-    __slots__ = ("item_ids", "scores", "num_levels", "sids", "step_log_probs", "step_ranks", "proven_count", "bundle", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items")
+    __slots__ = ("item_ids", "scores", "num_levels", "sids", "step_log_probs", "step_ranks", "proven_count", "bundle", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "unknown_excluded_items")
     ITEM_IDS_FIELD_NUMBER: _ClassVar[int]
     SCORES_FIELD_NUMBER: _ClassVar[int]
     NUM_LEVELS_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class CachedPayload(_message.Message):
     SCORE_SPACE_FIELD_NUMBER: _ClassVar[int]
     BEAM_WIDTH_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_HISTORY_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_EXCLUDED_ITEMS_FIELD_NUMBER: _ClassVar[int]
     item_ids: _containers.RepeatedScalarFieldContainer[str]
     scores: bytes
     num_levels: int
@@ -48,4 +49,5 @@ class CachedPayload(_message.Message):
     score_space: str
     beam_width: int
     unknown_history_items: int
-    def __init__(self, item_ids: _Optional[_Iterable[str]] = ..., scores: _Optional[bytes] = ..., num_levels: _Optional[int] = ..., sids: _Optional[bytes] = ..., step_log_probs: _Optional[bytes] = ..., step_ranks: _Optional[bytes] = ..., proven_count: _Optional[int] = ..., bundle: _Optional[str] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[str] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ...) -> None: ...
+    unknown_excluded_items: int
+    def __init__(self, item_ids: _Optional[_Iterable[str]] = ..., scores: _Optional[bytes] = ..., num_levels: _Optional[int] = ..., sids: _Optional[bytes] = ..., step_log_probs: _Optional[bytes] = ..., step_ranks: _Optional[bytes] = ..., proven_count: _Optional[int] = ..., bundle: _Optional[str] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[str] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., unknown_excluded_items: _Optional[int] = ...) -> None: ...

@@ -10,6 +10,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AttributeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ATTRIBUTE_TYPE_UNSPECIFIED: _ClassVar[AttributeType]
+    ATTRIBUTE_TYPE_TEXT: _ClassVar[AttributeType]
+    ATTRIBUTE_TYPE_INTEGER: _ClassVar[AttributeType]
+    ATTRIBUTE_TYPE_NUMBER: _ClassVar[AttributeType]
+    ATTRIBUTE_TYPE_BOOLEAN: _ClassVar[AttributeType]
+
 class CacheMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CACHE_MODE_UNSPECIFIED: _ClassVar[CacheMode]
@@ -41,6 +49,7 @@ class ShortReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SHORT_REASON_UNSPECIFIED: _ClassVar[ShortReason]
     SHORT_REASON_CATALOG_EXHAUSTED: _ClassVar[ShortReason]
     SHORT_REASON_BEAM_TOO_NARROW: _ClassVar[ShortReason]
+    SHORT_REASON_FILTER_TOO_NARROW: _ClassVar[ShortReason]
 
 class ServedFrom(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -55,6 +64,11 @@ class ScoreSpace(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCORE_SPACE_VOCABULARY: _ClassVar[ScoreSpace]
     SCORE_SPACE_CODEBOOK: _ClassVar[ScoreSpace]
     SCORE_SPACE_CATALOG: _ClassVar[ScoreSpace]
+ATTRIBUTE_TYPE_UNSPECIFIED: AttributeType
+ATTRIBUTE_TYPE_TEXT: AttributeType
+ATTRIBUTE_TYPE_INTEGER: AttributeType
+ATTRIBUTE_TYPE_NUMBER: AttributeType
+ATTRIBUTE_TYPE_BOOLEAN: AttributeType
 CACHE_MODE_UNSPECIFIED: CacheMode
 CACHE_MODE_USE: CacheMode
 CACHE_MODE_REFRESH: CacheMode
@@ -72,6 +86,7 @@ COMPLETENESS_STATE_SHORT: CompletenessState
 SHORT_REASON_UNSPECIFIED: ShortReason
 SHORT_REASON_CATALOG_EXHAUSTED: ShortReason
 SHORT_REASON_BEAM_TOO_NARROW: ShortReason
+SHORT_REASON_FILTER_TOO_NARROW: ShortReason
 SERVED_FROM_UNSPECIFIED: ServedFrom
 SERVED_FROM_ENGINE: ServedFrom
 SERVED_FROM_LOCAL_CACHE: ServedFrom
@@ -82,7 +97,7 @@ SCORE_SPACE_CODEBOOK: ScoreSpace
 SCORE_SPACE_CATALOG: ScoreSpace
 
 class RecallRequest(_message.Message):
-    __slots__ = ("request_id", "user_id", "scene", "bundle", "history", "prompt", "num_items", "beam_width", "cache_mode", "include_steps", "search_mode", "priority")
+    __slots__ = ("request_id", "user_id", "scene", "bundle", "history", "prompt", "num_items", "beam_width", "filter", "exclude_item_ids", "exclude_history", "cache_mode", "include_steps", "search_mode", "priority")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     SCENE_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +106,9 @@ class RecallRequest(_message.Message):
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
     BEAM_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_ITEM_IDS_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_HISTORY_FIELD_NUMBER: _ClassVar[int]
     CACHE_MODE_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_STEPS_FIELD_NUMBER: _ClassVar[int]
     SEARCH_MODE_FIELD_NUMBER: _ClassVar[int]
@@ -103,11 +121,14 @@ class RecallRequest(_message.Message):
     prompt: TokenPrompt
     num_items: int
     beam_width: int
+    filter: Filter
+    exclude_item_ids: _containers.RepeatedScalarFieldContainer[str]
+    exclude_history: bool
     cache_mode: CacheMode
     include_steps: bool
     search_mode: SearchMode
     priority: Priority
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., scene: _Optional[str] = ..., bundle: _Optional[str] = ..., history: _Optional[_Union[ItemHistory, _Mapping]] = ..., prompt: _Optional[_Union[TokenPrompt, _Mapping]] = ..., num_items: _Optional[int] = ..., beam_width: _Optional[int] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., include_steps: _Optional[bool] = ..., search_mode: _Optional[_Union[SearchMode, str]] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., scene: _Optional[str] = ..., bundle: _Optional[str] = ..., history: _Optional[_Union[ItemHistory, _Mapping]] = ..., prompt: _Optional[_Union[TokenPrompt, _Mapping]] = ..., num_items: _Optional[int] = ..., beam_width: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., exclude_item_ids: _Optional[_Iterable[str]] = ..., exclude_history: _Optional[bool] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., include_steps: _Optional[bool] = ..., search_mode: _Optional[_Union[SearchMode, str]] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
 
 class ItemHistory(_message.Message):
     __slots__ = ("item_ids",)
@@ -121,8 +142,55 @@ class TokenPrompt(_message.Message):
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Filter(_message.Message):
+    __slots__ = ("predicates",)
+    PREDICATES_FIELD_NUMBER: _ClassVar[int]
+    predicates: _containers.RepeatedCompositeFieldContainer[Predicate]
+    def __init__(self, predicates: _Optional[_Iterable[_Union[Predicate, _Mapping]]] = ...) -> None: ...
+
+class Predicate(_message.Message):
+    __slots__ = ("attribute", "not_in", "range")
+    ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    IN_FIELD_NUMBER: _ClassVar[int]
+    NOT_IN_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    attribute: str
+    not_in: ValueList
+    range: Range
+    def __init__(self, attribute: _Optional[str] = ..., not_in: _Optional[_Union[ValueList, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., **kwargs) -> None: ...
+
+class ValueList(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
+class Range(_message.Message):
+    __slots__ = ("at_least", "above", "at_most", "below")
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    ABOVE_FIELD_NUMBER: _ClassVar[int]
+    AT_MOST_FIELD_NUMBER: _ClassVar[int]
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    at_least: Value
+    above: Value
+    at_most: Value
+    below: Value
+    def __init__(self, at_least: _Optional[_Union[Value, _Mapping]] = ..., above: _Optional[_Union[Value, _Mapping]] = ..., at_most: _Optional[_Union[Value, _Mapping]] = ..., below: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+
+class Value(_message.Message):
+    __slots__ = ("text", "integer", "number", "boolean")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BOOLEAN_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    integer: int
+    number: float
+    boolean: bool
+    def __init__(self, text: _Optional[str] = ..., integer: _Optional[int] = ..., number: _Optional[float] = ..., boolean: _Optional[bool] = ...) -> None: ...
+
 class RecallResponse(_message.Message):
-    __slots__ = ("request_id", "items", "completeness", "proven_count", "served_from", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "attribution_token", "timings", "rows_forwarded", "bundle", "rows_skipped")
+    __slots__ = ("request_id", "items", "completeness", "proven_count", "served_from", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "attribution_token", "timings", "rows_forwarded", "bundle", "rows_skipped", "unknown_excluded_items")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +206,7 @@ class RecallResponse(_message.Message):
     ROWS_FORWARDED_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     ROWS_SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_EXCLUDED_ITEMS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     items: _containers.RepeatedCompositeFieldContainer[RecalledItem]
     completeness: Completeness
@@ -153,7 +222,8 @@ class RecallResponse(_message.Message):
     rows_forwarded: int
     bundle: str
     rows_skipped: int
-    def __init__(self, request_id: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., completeness: _Optional[_Union[Completeness, _Mapping]] = ..., proven_count: _Optional[int] = ..., served_from: _Optional[_Union[ServedFrom, str]] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[_Union[ScoreSpace, str]] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., attribution_token: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., rows_forwarded: _Optional[int] = ..., bundle: _Optional[str] = ..., rows_skipped: _Optional[int] = ...) -> None: ...
+    unknown_excluded_items: int
+    def __init__(self, request_id: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., completeness: _Optional[_Union[Completeness, _Mapping]] = ..., proven_count: _Optional[int] = ..., served_from: _Optional[_Union[ServedFrom, str]] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[_Union[ScoreSpace, str]] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., attribution_token: _Optional[str] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., rows_forwarded: _Optional[int] = ..., bundle: _Optional[str] = ..., rows_skipped: _Optional[int] = ..., unknown_excluded_items: _Optional[int] = ...) -> None: ...
 
 class RecalledItem(_message.Message):
     __slots__ = ("item_id", "score", "sid", "step_log_probs", "step_ranks")
@@ -240,7 +310,7 @@ class GetServingInfoResponse(_message.Message):
     def __init__(self, server_version: _Optional[str] = ..., bundles: _Optional[_Iterable[_Union[BundleInfo, _Mapping]]] = ..., max_batch_requests: _Optional[int] = ...) -> None: ...
 
 class BundleInfo(_message.Message):
-    __slots__ = ("name", "version", "catalog_version", "catalog_items", "codebook_sizes", "score_space", "default_beam_width", "max_beam_width", "default_num_items", "max_num_items", "max_prompt_tokens", "max_history")
+    __slots__ = ("name", "version", "catalog_version", "catalog_items", "codebook_sizes", "score_space", "default_beam_width", "max_beam_width", "default_num_items", "max_num_items", "max_prompt_tokens", "max_history", "attributes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CATALOG_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +323,7 @@ class BundleInfo(_message.Message):
     MAX_NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
     MAX_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_HISTORY_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     catalog_version: str
@@ -265,4 +336,13 @@ class BundleInfo(_message.Message):
     max_num_items: int
     max_prompt_tokens: int
     max_history: int
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., catalog_items: _Optional[int] = ..., codebook_sizes: _Optional[_Iterable[int]] = ..., score_space: _Optional[_Union[ScoreSpace, str]] = ..., default_beam_width: _Optional[int] = ..., max_beam_width: _Optional[int] = ..., default_num_items: _Optional[int] = ..., max_num_items: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., max_history: _Optional[int] = ...) -> None: ...
+    attributes: _containers.RepeatedCompositeFieldContainer[AttributeInfo]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., catalog_items: _Optional[int] = ..., codebook_sizes: _Optional[_Iterable[int]] = ..., score_space: _Optional[_Union[ScoreSpace, str]] = ..., default_beam_width: _Optional[int] = ..., max_beam_width: _Optional[int] = ..., default_num_items: _Optional[int] = ..., max_num_items: _Optional[int] = ..., max_prompt_tokens: _Optional[int] = ..., max_history: _Optional[int] = ..., attributes: _Optional[_Iterable[_Union[AttributeInfo, _Mapping]]] = ...) -> None: ...
+
+class AttributeInfo(_message.Message):
+    __slots__ = ("name", "type")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: AttributeType
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[AttributeType, str]] = ...) -> None: ...
