@@ -34,8 +34,9 @@ from recall_service.observability.logging import configure_logging
 from recall_service.observability.metrics import Metrics
 from recall_service.rpc.server import SERVICE_NAME, RecallServer
 from recall_service.serving.hooks import NullObserver
+from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.registry import Registry, open_registry
+from recall_service.serving.registry import Registry
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.observability.collector import collector
 from tests.serving.bundles import small_rows, write_bundle
@@ -89,7 +90,7 @@ async def serve(pair: str, directory: Path, collector_url: str) -> None:
     """Serve in both ways of a pair, until SIGTERM; says the ports once both are open."""
     configure_logging("info", "json")
     settings = Settings(bundles=(directory,))
-    registry = open_registry(settings.bundles, "", engine_limits(settings), NullObserver())
+    registry = open_registry(settings.bundles, "", Launch(engine_limits(settings), NullObserver()))
     servers = [make_server(way, registry, collector_url) for way in PAIRS[pair]]
     ports = [await server.start() for server in servers]
     for server in servers:

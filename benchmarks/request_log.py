@@ -34,8 +34,8 @@ from recall_service.request_log.files import log_files
 from recall_service.request_log.reader import read_log
 from recall_service.request_log.writer import WRITE_SECONDS
 from recall_service.rpc.server import SERVICE_NAME, RecallServer
+from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.registry import open_registry
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.serving.bundles import small_rows, write_bundle
 
@@ -70,7 +70,7 @@ async def serve(bundle: Path, directory: Path) -> None:
     """Serve every way, put together as `recall_service.app` would, until SIGTERM; says the ports."""
     settings = Settings(bundles=(bundle,))
     metrics = Metrics(CollectorRegistry(), settings.scenes)
-    registry = open_registry(settings.bundles, "", engine_limits(settings), metrics)
+    registry = open_registry(settings.bundles, "", Launch(engine_limits(settings), metrics))
     pipeline = Pipeline(registry, open_cache(settings, metrics), metrics)
     servers = {}
     for name, share in SHARES.items():

@@ -22,10 +22,11 @@ NUM_ITEMS, HISTORY_LEN, NUM_QUESTIONS = 100, 20, 64
 
 
 class Server(NamedTuple):
-    """A process that serves."""
+    """A process that serves. admin_address: where operators ask; empty for a server that has none."""
 
     process: "subprocess.Popen[str]"
     address: str
+    admin_address: str = ""
 
     @property
     def cpu_seconds(self) -> float:
@@ -84,7 +85,8 @@ def recall_server(directory: Path, *settings: str) -> Iterator[Server]:
         "0",
     ]
     with _process([*command, *flags]) as (process, line):
-        yield Server(process, json.loads(line)["address"])
+        serving = json.loads(line)
+        yield Server(process, serving["address"], serving["admin_address"])
 
 
 @contextmanager

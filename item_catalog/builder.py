@@ -1,34 +1,43 @@
-"""Rows of (item id, SID) in any order -> a Catalog. Vectorised: two sorts, boundaries by comparison, sums for offsets.
+"""Rows of (item id, SID, attributes) in any order -> a Catalog. Vectorised, on every core, in bounded memory.
 
 Rows are sorted by SID, and on one SID by id; a row that repeats another exactly is merged with it. So neither the order
 of the rows nor repeating them changes anything, the version included. This module knows no files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from item_catalog.attribute_columns import attribute_column, take_rows
+from item_catalog.attributes import AttributeColumn
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.id_columns import IdColumn, id_column, repeats_previous, sorting_order, take
+from item_catalog.id_columns import IdColumn, id_column, is_ascending, order_ids, take
 from item_catalog.item_ids import item_ids_from_column
+from item_catalog.placement import order_leaves, place_rows
 from item_catalog.sid import MAX_CODEBOOK_SIZE, SidLayout
-from item_catalog.trie import PrefixTrie, offset_dtype
+from item_catalog.threads import in_threads, slices
+from item_catalog.trie import PrefixTrie
 
 
 def build_catalog(
     layout: SidLayout | None,
     sids: NDArray[np.integer] | Sequence[Sequence[int]],
     item_ids: NDArray[np.integer] | Sequence[str] | pa.Array,
+    attributes: Mapping[str, pa.Array | NDArray[Any]] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Catalog:
     """Rows in any order -> the catalogue of them.
 
     layout: levels and codebook sizes; None takes `infer_layout(sids)`. A model's real codebook sizes are better.
-    sids: integers [n, num_levels], n >= 1.
+    sids: integers [n, num_levels], n >= 1, of any dtype; 16 bits are enough.
     item_ids: integers [n], or strings [n] of 1 to 256 bytes of UTF-8. Several items may share a SID; one item may not
         have several.
+    attributes: by name, values [n]; see `attribute_column`.
+    progress: is told what begins: "sorting SIDs", "ordering item ids", "fingerprinting".
 
     How many repeated rows were merged is `n - catalog.num_items`. Raises CatalogError naming row (counted from 0),
     field, value and remedy.
@@ -41,20 +50,26 @@ def build_catalog(
         raise CatalogError("items: there are none; give at least one row")
     layout = layout or infer_layout(codes)
     layout.check(codes)
+    columns = {name: _column_of_rows(name, values, len(ids)) for name, values in (attributes or {}).items()}
 
-    rows = _distinct_rows_by_id(codes, ids)
-    by_sid = np.lexsort(layout.pack(codes[rows]).T[::-1])  # stable: on one SID, ids stay ascending
-    rows = rows[by_sid]
-    order = np.empty_like(by_sid)
-    order[by_sid] = np.arange(len(by_sid))  # rows were by ascending id, so the way back sorts the ids
+    progress("sorting SIDs")
+    placed = place_rows(layout, codes)
+    if not (ids_ascend := is_ascending(ids)):
+        placed = order_leaves(placed, ids, columns)
+    trie, item_offsets, rows = placed
 
-    sorted_codes = codes[rows]
-    begins_sid = np.ones(len(rows), bool)
-    np.any(sorted_codes[1:] != sorted_codes[:-1], axis=1, out=begins_sid[1:])
-    first_items = np.flatnonzero(begins_sid)
-    trie = PrefixTrie.from_sorted_sids(layout, sorted_codes[first_items])
-    item_offsets = np.append(first_items, len(rows)).astype(offset_dtype(len(rows)))
-    return Catalog.snapshot(trie, item_offsets, item_ids_from_column(take(ids, rows), order))
+    progress("ordering item ids")
+    placed_columns = {name: take_rows(column, rows) for name, column in columns.items()}
+    placed_ids = take(ids, rows)
+    if ids_ascend:
+        order = _inverse(rows)
+    else:
+        del placed, rows  # as much memory as the order that comes
+        order, repeat = order_ids(placed_ids)
+        if repeat is not None:  # on one SID it is merged by now
+            _refuse_two_sids(trie, item_offsets, placed_ids, np.sort(order[repeat - 1 : repeat + 1]))
+    progress("fingerprinting")
+    return Catalog.snapshot(trie, item_offsets, item_ids_from_column(placed_ids, order), placed_columns)
 
 
 def infer_layout(sids: NDArray[np.integer]) -> SidLayout:
@@ -64,7 +79,7 @@ def infer_layout(sids: NDArray[np.integer]) -> SidLayout:
     """
     levels = sids.shape[1] if sids.ndim == 2 else 1  # any other shape is refused by the check
     SidLayout((MAX_CODEBOOK_SIZE,) * levels).check(sids)
-    return SidLayout(tuple(1 << int(largest).bit_length() for largest in sids.max(axis=0)))
+    return SidLayout(tuple(1 << int(sids[:, level].max()).bit_length() for level in range(levels)))
 
 
 def _code_array(sids: NDArray[np.integer] | Sequence[Sequence[int]]) -> NDArray[np.integer]:
@@ -88,14 +103,26 @@ def _is_sid(sid: Sequence[int], like: Sequence[int]) -> bool:
     )
 
 
-def _distinct_rows_by_id(codes: NDArray[np.integer], ids: IdColumn) -> NDArray[np.int64]:
-    """The rows without exact repetitions, by ascending id. Raises CatalogError when one id has two SIDs."""
-    rows = sorting_order(ids)
-    sorted_ids = take(ids, rows)
-    repeats = np.flatnonzero(repeats_previous(sorted_ids))
-    differs = np.any(codes[rows[repeats]] != codes[rows[repeats - 1]], axis=1)
-    if differs.any():
-        at = int(repeats[np.argmax(differs)])
-        first, second = sorted((codes[rows[at - 1]].tolist(), codes[rows[at]].tolist()))
-        raise CatalogError(f"item {sorted_ids[at]}: has two SIDs, {first} and {second}; give each item one")
-    return np.delete(rows, repeats)
+def _column_of_rows(name: str, values: pa.Array | NDArray[Any], num_rows: int) -> AttributeColumn:
+    column = attribute_column(name, values)
+    if len(column) != num_rows:
+        raise CatalogError(f"attribute {name}: {len(column)} values for {num_rows} rows; give one for each row")
+    return column
+
+
+def _refuse_two_sids(
+    trie: PrefixTrie, item_offsets: NDArray[np.signedinteger], ids: IdColumn, positions: NDArray[np.signedinteger]
+) -> NoReturn:
+    """Ids in catalogue order, and two positions of one id."""
+    first, second = trie.leaf_sids(np.searchsorted(item_offsets, positions, side="right") - 1).tolist()
+    raise CatalogError(f"item {ids[positions[0]]}: has two SIDs, {first} and {second}; give each item one")
+
+
+def _inverse(permutation: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+    inverse = np.empty_like(permutation)
+
+    def invert(part: slice) -> None:
+        inverse[permutation[part]] = np.arange(part.start, part.stop, dtype=permutation.dtype)
+
+    in_threads(invert, slices(len(permutation)))
+    return inverse

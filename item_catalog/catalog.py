@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from item_catalog.attributes import AttributeColumn
+from item_catalog.attributes import AttributeColumn, AttributeKind
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import content_version, fingerprint
 from item_catalog.indices import checked_indices
@@ -65,9 +65,17 @@ class Catalog:
 
     @classmethod
     def from_arrays(
-        cls, layout: SidLayout, id_kind: str, arrays: Mapping[str, NDArray[Any]], version: str
+        cls,
+        layout: SidLayout,
+        id_kind: str,
+        attributes: Mapping[str, AttributeKind],
+        arrays: Mapping[str, NDArray[Any]],
+        version: str,
     ) -> "Catalog":
-        """The inverse of `arrays`; the caller vouches that `version` is that of the content."""
+        """The inverse of `arrays`; the caller vouches that `version` is that of the content.
+
+        Raises CatalogError when the texts of an attribute would lie outside their bytes.
+        """
         levels = range(layout.num_levels)
         offsets = tuple(arrays[f"trie_offsets_{level}"] for level in levels)
         codes = tuple(arrays[f"trie_codes_{level}"] for level in levels)
@@ -76,7 +84,12 @@ class Catalog:
             item_ids = IntegerIds(arrays["item_ids"], arrays["item_order"])
         else:
             item_ids = TextIds(arrays["item_id_offsets"], arrays["item_id_utf8"], arrays["item_order"])
-        return cls(PrefixTrie(layout, offsets, codes), arrays["item_offsets"], item_ids, version)
+        columns = {}
+        for attribute, kind in sorted(attributes.items()):
+            prefix = f"attribute.{attribute}."
+            parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            columns[attribute] = AttributeColumn.from_arrays(attribute, kind, parts)
+        return cls(PrefixTrie(layout, offsets, codes), arrays["item_offsets"], item_ids, version, columns)
 
     @property
     def layout(self) -> SidLayout:
@@ -125,6 +138,8 @@ class Catalog:
         if not np.all(offsets[:-1] < offsets[1:]):
             raise CatalogError("item_offsets: a SID has no item; rebuild the catalogue")
         self.item_ids.check(offsets)
+        for name, column in self.attributes.items():
+            column.check(name, self.num_items)
 
 
 def named_arrays(

@@ -1,12 +1,11 @@
-"""item-catalog: build a catalogue from a file, look at one, verify one.
+"""item-catalog: build a catalogue from a file, look at one, verify one; what stores can do is in store_cli.
 
 People read tables and progress; `--json` gives machines one JSON document as the last line of stdout. An error is one
 line on stderr and exit code 2.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,16 +14,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from item_catalog.builder import build_catalog
+from item_catalog.assign_cli import assign_sids_command
 from item_catalog.catalog import Catalog
-from item_catalog.errors import CatalogError
-from item_catalog.sid import SidLayout
-from item_catalog.sources import read_source
+from item_catalog.console import one_line_errors, progress
+from item_catalog.diff_cli import diff
+from item_catalog.source_options import ATTRIBUTE_HELP, build_source, parse_attributes, parse_layout
 from item_catalog.statistics import catalog_statistics
 from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.store_cli import COMMANDS
 
 app = typer.Typer(
-    help="Build, inspect and verify catalogues of items and their semantic IDs.",
+    help="Build, inspect and verify catalogues of items and their semantic IDs; publish and change them in stores.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,26 +36,22 @@ _Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a 
 
 @app.command()
 def build(
-    source: Annotated[Path, typer.Argument(help="File of items: .json, .jsonl, .csv or .parquet.")],
+    source: Annotated[
+        Path, typer.Argument(help="File of items: .json, .jsonl, .csv or .parquet, or a directory of .parquet.")
+    ],
     out: Annotated[Path, typer.Argument(help="Directory to publish the catalogue as.")],
+    attribute: Annotated[list[str], typer.Option(metavar="NAME[:KIND]", default_factory=list, help=ATTRIBUTE_HELP)],
     codebook_sizes: Annotated[
         str, typer.Option(help="Codes per level, as 256,256,256. Left out: the powers of two that hold every code.")
     ] = "",
     as_json: _JsonFlag = False,
 ) -> None:
     """Build a catalogue from a file and publish it."""
-    with _one_line_errors():
-        layout = _parse_layout(codebook_sizes) if codebook_sizes else None
-        with _progress(f"reading {source}"):
-            rows = read_source(source)
-        with _progress(f"building from {len(rows.item_ids):,} rows"):
-            try:
-                catalog = build_catalog(layout, rows.sids, rows.item_ids)
-            except CatalogError as error:
-                raise CatalogError(f"{source}: {error}") from error
-        with _progress(f"writing {out}"):
+    with one_line_errors():
+        layout = parse_layout(codebook_sizes) if codebook_sizes else None
+        catalog, rows_read = build_source(source, layout, parse_attributes(attribute))
+        with progress(f"writing {out}"):
             save_catalog(catalog, out)
-    rows_read = len(rows.item_ids)
     facts = {"rows_read": rows_read, "duplicate_rows_merged": rows_read - catalog.num_items}
     if as_json:
         typer.echo(json.dumps(facts | _facts(catalog)))
@@ -66,8 +62,8 @@ def build(
 
 @app.command()
 def inspect(directory: _Directory, as_json: _JsonFlag = False) -> None:
-    """Show levels, branching and collisions."""
-    with _one_line_errors():
+    """Show levels, branching, collisions and attributes."""
+    with one_line_errors():
         catalog = open_catalog(directory, verify=False)
     if as_json:
         typer.echo(json.dumps(_facts(catalog)))
@@ -78,16 +74,9 @@ def inspect(directory: _Directory, as_json: _JsonFlag = False) -> None:
 @app.command()
 def verify(directory: _Directory) -> None:
     """Check every checksum and every invariant."""
-    with _one_line_errors(), _progress(f"verifying {directory}"):
-        catalog = open_catalog(directory)
+    with one_line_errors(), progress(f"verifying {directory}") as tell:
+        catalog = open_catalog(directory, progress=tell)
     typer.echo(f"{directory}: sound, version {catalog.version}")
-
-
-def _parse_layout(text: str) -> SidLayout:
-    try:
-        return SidLayout(tuple(int(size) for size in text.split(",")))
-    except ValueError as error:
-        raise CatalogError(f"--codebook-sizes: {text!r}; give integers with commas, as 256,256,256") from error
 
 
 def _facts(catalog: Catalog) -> dict[str, Any]:
@@ -98,7 +87,7 @@ def _facts(catalog: Catalog) -> dict[str, Any]:
 def _print_summary(catalog: Catalog) -> None:
     statistics = catalog_statistics(catalog)
     table = Table(title=f"catalogue {catalog.version}", title_justify="left")
-    for heading in ("level", "codebook", "prefixes", "mean branching", "max branching"):
+    for heading in ("level", "codebook", "prefixes", "mean branching", "max branching", "chain links"):
         table.add_column(heading, justify="right")
     for number, level in enumerate(statistics.levels):
         table.add_row(
@@ -107,6 +96,7 @@ def _print_summary(catalog: Catalog) -> None:
             f"{level.num_prefixes:,}",
             f"{level.mean_branching:.2f}",
             f"{level.max_branching:,}",
+            f"{level.num_chain_links:,}",
         )
     Console().print(table)
     typer.echo(f"{statistics.num_items:,} items ({catalog.item_ids.KIND} ids) on {statistics.num_sids:,} SIDs")
@@ -115,20 +105,13 @@ def _print_summary(catalog: Catalog) -> None:
         f"at most {statistics.max_items_per_sid:,} on one"
     )
     typer.echo(f"{statistics.total_bytes:,} bytes, of which the trie {statistics.trie_bytes:,}")
+    for name, column in statistics.attributes.items():
+        typer.echo(
+            f"{name}: {column.kind}, {column.num_distinct:,} distinct, {column.num_missing:,} missing, "
+            f"{column.total_bytes:,} bytes"
+        )
 
 
-@contextmanager
-def _progress(step: str) -> Iterator[None]:
-    with Console(stderr=True).status(step):
-        yield
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    try:
-        yield
-    except CatalogError as error:
-        line = " ".join(str(error).split())
-        # Parts of it may come from files that strangers wrote: no terminal shall obey them.
-        typer.echo(f"error: {''.join(part if part.isprintable() else '?' for part in line)}", err=True)
-        raise typer.Exit(2) from None
+_elsewhere: dict[str, Callable[..., None]] = {"assign-sids": assign_sids_command, **COMMANDS, "diff": diff}
+for _name, _command in _elsewhere.items():
+    app.command(_name)(one_line_errors()(_command))

@@ -5,7 +5,7 @@ bytes, numbers by value. This module knows no SIDs, no catalogue and no file.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from item_catalog.errors import CatalogError
+from item_catalog.sorting import KeyColumn, SortedRun, map_sorted_runs
+from item_catalog.threads import in_threads, slices
+from item_catalog.trie import offset_dtype
 
 MAX_ID_BYTES = 256
 
 IdColumn: TypeAlias = NDArray[np.int64] | pa.LargeStringArray
+
+
+class IdOrder(NamedTuple):
+    """The order that sorts ids.
+
+    rows: int32 (int64 from 2**31) [n], by ascending id.
+    first_repeat: the first place in `rows` whose id is that of the place before; None if all ids differ.
+    """
+
+    rows: NDArray[np.signedinteger]
+    first_repeat: int | None
 
 
 def id_column(item_ids: NDArray[np.integer] | Sequence[str] | pa.Array) -> IdColumn:
@@ -30,16 +44,58 @@ def id_column(item_ids: NDArray[np.integer] | Sequence[str] | pa.Array) -> IdCol
     return _text_column(item_ids)
 
 
-def sorting_order(column: IdColumn) -> NDArray[np.int64]:
-    """The rows int64 [n] in ascending order of their ids."""
-    if isinstance(column, np.ndarray):
-        return np.argsort(column)
-    return pc.sort_indices(column).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+def sorting_order(column: IdColumn) -> NDArray[np.signedinteger]:
+    """The rows int32 (int64 from 2**31) [n] in ascending order of their ids."""
+    return order_ids(column).rows
 
 
-def take(column: IdColumn, rows: NDArray[np.int64]) -> IdColumn:
+def order_ids(column: IdColumn) -> IdOrder:
+    """The ascending order of ids, and whether one comes twice."""
+    rows = np.empty(len(column), offset_dtype(len(column)))
+    if not isinstance(column, np.ndarray):
+        rows[:] = pc.sort_indices(column).to_numpy()
+        return IdOrder(rows, _first(repeats_previous(column.take(pa.array(rows)))))
+    lowest, highest = column.min(), column.max()
+    id_bits = (int(highest) - int(lowest)).bit_length()
+
+    def read(part: slice) -> NDArray[np.uint64]:
+        above_lowest: NDArray[np.int64] = column[part] - lowest  # beyond int64 it wraps to the right bits
+        return above_lowest.view(np.uint64)[:, None]
+
+    def store(run: SortedRun) -> int | None:
+        rows[run.first : run.first + len(run.rows)] = run.rows
+        repeat = _first(run.keys[1:, 0] == run.keys[:-1, 0])
+        return None if repeat is None else run.first + 1 + repeat
+
+    repeats = map_sorted_runs(KeyColumn(len(column), 1, id_bits, id_bits, read), store)
+    return IdOrder(rows, next((place for place in repeats if place is not None), None))
+
+
+def is_ascending(column: IdColumn, order: NDArray[np.integer] | None = None) -> bool:
+    """Whether every id is greater than the one before it: as they stand, or in an order of rows."""
+
+    def ascends(part: slice) -> bool:
+        wanted = slice(max(part.start - 1, 0), part.stop)  # from the last of the part before
+        if order is None:
+            ids = column[wanted]
+        else:
+            ids = column[order[wanted]] if isinstance(column, np.ndarray) else column.take(pa.array(order[wanted]))
+        return bool(exceeds_previous(ids).all())
+
+    return all(in_threads(ascends, slices(len(column))))
+
+
+def take(column: IdColumn, rows: NDArray[np.integer]) -> IdColumn:
     """The ids of `rows`, in that order."""
-    return column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows))
+    if not isinstance(column, np.ndarray):
+        return column.take(pa.array(rows))
+    taken = np.empty(len(rows), np.int64)
+
+    def fill(part: slice) -> None:
+        taken[part] = column[rows[part]]
+
+    in_threads(fill, slices(len(rows)))
+    return taken
 
 
 def repeats_previous(column: IdColumn) -> NDArray[np.bool_]:
@@ -65,7 +121,7 @@ def exceeds_previous(column: IdColumn) -> NDArray[np.bool_]:
 def _integer_column(item_ids: NDArray[np.integer]) -> NDArray[np.int64]:
     if item_ids.ndim != 1:
         raise CatalogError(f"item_ids: an array of shape {item_ids.shape}; give one id per row")
-    column = item_ids.astype(np.int64)
+    column = item_ids.astype(np.int64, copy=False)
     if item_ids.dtype == np.uint64 and (column < 0).any():
         row = int(np.argmax(column < 0))
         raise CatalogError(f"item_ids: row {row} has id {item_ids[row]}, beyond int64; give ids that large as strings")
@@ -106,3 +162,8 @@ def _is_text(item_id: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _first(mask: NDArray[np.bool_]) -> int | None:
+    """Where the first true one is."""
+    return int(np.argmax(mask)) if mask.any() else None

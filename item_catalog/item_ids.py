@@ -7,7 +7,7 @@ written in decimal. This module knows no SIDs, and of the catalogue's order only
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from item_catalog.errors import CatalogError
-from item_catalog.id_columns import MAX_ID_BYTES, IdColumn, exceeds_previous, take
+from item_catalog.id_columns import MAX_ID_BYTES, IdColumn, exceeds_previous, is_ascending
 from item_catalog.indices import checked_indices
 from item_catalog.trie import NOT_FOUND
 
@@ -35,13 +35,13 @@ class IntegerIds:
     """Ids that are numbers.
 
     values: int64 [num_items], in catalogue order.
-    order: int64 [num_items], the positions by ascending id.
+    order: int32 (int64 from 2**31 items) [num_items], the positions by ascending id.
     """
 
     KIND: ClassVar[str] = "integer"
 
     values: NDArray[np.int64]
-    order: NDArray[np.int64]
+    order: NDArray[np.signedinteger]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -53,11 +53,10 @@ class IntegerIds:
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
-        parsed = [_parse_int64(text) for text in ids]
-        is_number = np.array([number is not None for number in parsed], bool)
-        wanted = np.array([number or 0 for number in parsed], np.int64)
-        ranks = np.searchsorted(self.values, wanted, sorter=self.order)
-        positions = self.order[np.minimum(ranks, len(self) - 1)]
+        wanted, is_number = _parse_integers(ids)
+        # searchsorted would first copy all of order to int64
+        ranks = _count_below(len(self), len(wanted), lambda ranks: self.values[self.order[ranks]] < wanted)
+        positions = self.order[np.minimum(ranks, len(self) - 1)].astype(np.int64)
         return np.where(is_number & (self.values[positions] == wanted), positions, NOT_FOUND)
 
     def take(self, positions: ArrayLike) -> list[str]:
@@ -79,14 +78,14 @@ class TextIds:
 
     offsets: int64 [num_items + 1]; the id at position i is utf8[offsets[i] : offsets[i + 1]], 1 to 256 bytes.
     utf8: uint8 [offsets[-1]].
-    order: int64 [num_items], the positions by ascending id, in the order of UTF-8 bytes.
+    order: int32 (int64 from 2**31 items) [num_items], the positions by ascending id, in the order of UTF-8 bytes.
     """
 
     KIND: ClassVar[str] = "text"
 
     offsets: NDArray[np.int64]
     utf8: NDArray[np.uint8]
-    order: NDArray[np.int64]
+    order: NDArray[np.signedinteger]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -140,18 +139,18 @@ class TextIds:
         return np.array([find(one) for one in ids], np.int64)
 
     def _find_together(self, ids: Sequence[bytes]) -> NDArray[np.int64]:
-        """One binary search for all: each round compares every id with the middle of its range."""
+        """One binary search for all."""
         wanted = pa.array(ids, pa.large_binary())
         column = self.column.cast(pa.large_binary())
-        first = np.zeros(len(ids), np.int64)
-        beyond = np.full(len(ids), len(self), np.int64)
-        while (is_open := first < beyond).any():
-            middle = (first + beyond) // 2
-            at_middle = column.take(pa.array(self.order[np.minimum(middle, len(self) - 1)]))
-            is_above = pc.less(at_middle, wanted).to_numpy(zero_copy_only=False)
-            first = np.where(is_open & is_above, middle + 1, first)
-            beyond = np.where(is_open & ~is_above, middle, beyond)
-        positions = self.order[np.minimum(first, len(self) - 1)]
+
+        def are_below(ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
+            found: NDArray[np.bool_] = pc.less(column.take(pa.array(self.order[ranks])), wanted).to_numpy(
+                zero_copy_only=False
+            )
+            return found
+
+        ranks = _count_below(len(self), len(ids), are_below)
+        positions = self.order[np.minimum(ranks, len(self) - 1)].astype(np.int64)
         is_found = pc.equal(column.take(pa.array(positions)), wanted).to_numpy(zero_copy_only=False)
         return np.where(is_found, positions, NOT_FOUND)
 
@@ -162,7 +161,7 @@ class TextIds:
 ItemIds: TypeAlias = IntegerIds | TextIds
 
 
-def item_ids_from_column(column: IdColumn, order: NDArray[np.int64]) -> ItemIds:
+def item_ids_from_column(column: IdColumn, order: NDArray[np.signedinteger]) -> ItemIds:
     """Ids in catalogue order and the positions by ascending id -> the kind of ids that `column` holds.
 
     `column` must not be a slice of a longer one; what `take` returns never is.
@@ -174,15 +173,45 @@ def item_ids_from_column(column: IdColumn, order: NDArray[np.int64]) -> ItemIds:
     return TextIds(offsets, np.frombuffer(utf8_buffer, np.uint8)[: offsets[-1]], order)
 
 
+def _count_below(
+    num_ids: int, num_wanted: int, are_below: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+) -> NDArray[np.int64]:
+    """For each wanted id, how many of the `num_ids` >= 1 sorted ones are below it: int64 [num_wanted].
+
+    are_below: one rank for each wanted id, int64 [num_wanted] -> whether the id there is below the wanted one.
+    All searches halve what is left together, so that many ids cost as many calls as one.
+    """
+    counts = np.zeros(num_wanted, np.int64)
+    left = num_ids
+    while left > 1:
+        half = left // 2
+        counts += half * are_below(counts + (half - 1))
+        left -= half
+    return counts + are_below(counts)
+
+
 def _check_order(item_ids: ItemIds, item_offsets: NDArray[np.integer]) -> None:
+    column, order = item_ids.column, item_ids.order
     may_fall = np.zeros(len(item_ids), bool)
     may_fall[item_offsets[:-1]] = True  # a leaf's first id has none before it
-    if not np.all(may_fall | exceeds_previous(item_ids.column)):
+    if not np.all(may_fall | exceeds_previous(column)):
         raise CatalogError("item ids: those on one SID are not ascending; rebuild the catalogue")
-    order = item_ids.order
     # Strictly ascending ids are distinct, so an order that makes them so is a permutation.
-    if order.min() < 0 or order.max() >= len(order) or not exceeds_previous(take(item_ids.column, order)).all():
+    if order.min() < 0 or order.max() >= len(order) or not is_ascending(column, order):
         raise CatalogError("item ids: item_order does not sort them, or two items have one id; rebuild the catalogue")
+
+
+def _parse_integers(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Texts [n] -> int64 [n], 0 for what spells no int64; and bool [n], what does."""
+    try:
+        numbers = np.array([int(text) for text in texts], np.int64)
+        if [str(number) for number in numbers.tolist()] == list(texts):  # far sooner told of all than of each
+            return numbers, np.ones(len(texts), bool)
+    except (ValueError, OverflowError):
+        pass
+    parsed = [_parse_int64(text) for text in texts]
+    is_number = np.array([number is not None for number in parsed], bool)
+    return np.array([number or 0 for number in parsed], np.int64), is_number
 
 
 def _parse_int64(text: str) -> int | None:

@@ -5,6 +5,7 @@
     codebook_sizes   codes per level
     item_id_kind     "integer" or "text"
     num_items, num_sids
+    attributes       what is known of the items, by name: "text", "integer", "number" or "boolean"
     arrays           by name: file, dtype, shape, bytes (of the file), xxh3_128 (of the array's bytes)
 
 A manifest is checked against itself before any array is looked at. This module opens no array.
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from item_catalog.attributes import DTYPES, AttributeKind, check_attribute_name
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import ArrayFingerprint, content_version, fingerprint
@@ -29,7 +31,7 @@ from item_catalog.sid import SidLayout
 from item_catalog.trie import offset_dtype
 
 MANIFEST_FILE = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _MANIFEST_FIELDS = {
     "format_version": int,
@@ -38,8 +40,10 @@ _MANIFEST_FIELDS = {
     "item_id_kind": str,
     "num_items": int,
     "num_sids": int,
+    "attributes": dict,
     "arrays": dict,
 }
+_KINDS = [kind.value for kind in AttributeKind]
 _ARRAY_FIELDS = {"file": str, "dtype": str, "shape": list, "bytes": int, "xxh3_128": str}
 
 
@@ -61,6 +65,7 @@ class Manifest:
     item_id_kind: str
     num_items: int
     num_sids: int
+    attributes: Mapping[str, AttributeKind]
     arrays: Mapping[str, StoredArray]
 
     @classmethod
@@ -75,6 +80,7 @@ class Manifest:
             catalog.item_ids.KIND,
             catalog.num_items,
             catalog.trie.num_leaves,
+            {name: column.kind for name, column in catalog.attributes.items()},
             arrays,
         )
 
@@ -97,6 +103,7 @@ class Manifest:
             "item_id_kind": self.item_id_kind,
             "num_items": self.num_items,
             "num_sids": self.num_sids,
+            "attributes": {name: kind.value for name, kind in self.attributes.items()},
             "arrays": arrays,
         }
         return json.dumps(document, indent=2) + "\n"
@@ -113,6 +120,7 @@ class Manifest:
             raise CatalogError(f"format_version: {found!r}; this release reads {FORMAT_VERSION}; rebuild the catalogue")
         _check_fields("", document, _MANIFEST_FIELDS)
         _check_integers("codebook_sizes", document["codebook_sizes"])
+        attributes = {name: _attribute_kind(name, kind) for name, kind in document["attributes"].items()}
         arrays = {name: _stored_array(f"arrays.{name}", entry) for name, entry in document["arrays"].items()}
         manifest = cls(
             document["version"],
@@ -120,6 +128,7 @@ class Manifest:
             document["item_id_kind"],
             document["num_items"],
             document["num_sids"],
+            attributes,
             arrays,
         )
         manifest._check()
@@ -164,13 +173,36 @@ class Manifest:
         else:
             expected["item_id_offsets"] = (np.dtype(np.int64), (self.num_items + 1,))
             expected["item_id_utf8"] = (np.dtype(np.uint8), (self._length_of("item_id_utf8"),))
-        expected["item_order"] = (np.dtype(np.int64), (self.num_items,))
+        expected["item_order"] = (offset_dtype(self.num_items), (self.num_items,))
+        for name, kind in self.attributes.items():
+            expected |= self._expected_attribute(f"attribute.{name}", kind)
+        return expected
+
+    def _expected_attribute(self, name: str, kind: AttributeKind) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """Of the parts, `missing` and the vocabulary are there only if something is, and some text occurs."""
+        expected: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+            f"{name}.values": (DTYPES[kind], (self.num_items,))
+        }
+        if f"{name}.missing" in self.arrays:
+            expected[f"{name}.missing"] = (np.dtype(np.bool_), (self.num_items,))
+        offsets, utf8 = f"{name}.vocabulary_offsets", f"{name}.vocabulary_utf8"
+        if kind is AttributeKind.TEXT and not self.arrays.keys().isdisjoint((offsets, utf8)):
+            expected[offsets] = (np.dtype(np.int64), (self._length_of(offsets),))
+            expected[utf8] = (np.dtype(np.uint8), (self._length_of(utf8),))
         return expected
 
     def _length_of(self, name: str) -> int:
         if name not in self.arrays or not self.arrays[name].fingerprint.shape:
             raise CatalogError(f"arrays.{name}: missing, or of no length; rebuild the catalogue")
         return self.arrays[name].fingerprint.shape[0]
+
+
+def _attribute_kind(name: str, kind: Any) -> AttributeKind:
+    check_attribute_name(name)
+    if kind not in _KINDS:
+        kinds = ", ".join(_KINDS)
+        raise CatalogError(f"attributes.{name}: {kind!r}; this release knows {kinds}; copy the catalogue again")
+    return AttributeKind(kind)
 
 
 def _stored_array(where: str, entry: Any) -> StoredArray:

@@ -47,18 +47,43 @@ class SidLayout:
                     f"codes: row {row} has code {column[row]} at level {level}; codes there are 0 to {size - 1}"
                 )
 
+    @property
+    def word_bits(self) -> tuple[int, ...]:
+        """How many bits each word of a packed SID has."""
+        return tuple(sum(bits) for bits in self._bits_of_words())
+
     def pack(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """SIDs `[n, num_levels]` -> keys int64 `[n, words]` whose row order is the SIDs' lexicographic order.
 
         One word holds as many whole levels as fit 63 bits, so three levels of 8,192 codes are one word.
         """
-        words = [np.zeros(len(codes), np.int64)]
-        used_bits = 0
-        for level, size in enumerate(self.codebook_sizes):
+        words = []  # kept apart, for each is read alone
+        first = 0
+        for bits_of_levels in self._bits_of_words():
+            word = codes[:, first].astype(np.int64)
+            for level, bits in enumerate(bits_of_levels[1:], first + 1):
+                word <<= bits
+                word |= codes[:, level].astype(np.int64)
+            words.append(word)
+            first += len(bits_of_levels)
+        return np.stack(words).T
+
+    def unpack(self, keys: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """The inverse of `pack`: keys int64 `[n, words]` -> SIDs uint16 `[n, num_levels]`, each level contiguous."""
+        columns = []
+        for key, bits_of_levels in zip(keys.T, self._bits_of_words(), strict=True):
+            shift = sum(bits_of_levels)
+            for bits in bits_of_levels:
+                shift -= bits
+                columns.append(((key >> shift) & ((1 << bits) - 1)).astype(np.uint16))
+        return np.array(columns).T
+
+    def _bits_of_words(self) -> list[list[int]]:
+        """The bits of each level, word by word."""
+        words: list[list[int]] = [[]]
+        for size in self.codebook_sizes:
             bits = (size - 1).bit_length()
-            if used_bits + bits > _WORD_BITS:
-                words.append(np.zeros(len(codes), np.int64))
-                used_bits = 0
-            words[-1] = (words[-1] << bits) | codes[:, level].astype(np.int64)
-            used_bits += bits
-        return np.stack(words, axis=1)
+            if sum(words[-1]) + bits > _WORD_BITS:
+                words.append([])
+            words[-1].append(bits)
+        return words

@@ -1,9 +1,11 @@
-"""What a catalogue looks like from afar: items, SIDs, collisions, branching per level, bytes. Knows no files."""
+"""What a catalogue looks like from afar: items, SIDs, collisions, branching, attributes, bytes. Knows no files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from item_catalog.attributes import AttributeColumn
 from item_catalog.catalog import Catalog
 
 
@@ -12,12 +14,24 @@ class LevelStatistics:
     """One level. `num_prefixes` ends with its code; branching is how many legal codes follow a prefix that leads here.
 
     At level 0 one prefix leads here, the empty one, so its mean and maximum are the number of legal first codes.
+    num_chain_links are the prefixes that lead here and that one code alone may follow: there a beam has no choice.
     """
 
     codebook_size: int
     num_prefixes: int
     mean_branching: float
     max_branching: int
+    num_chain_links: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeStatistics:
+    """One attribute. `num_distinct` counts no missing values."""
+
+    kind: str
+    num_distinct: int
+    num_missing: int
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +46,17 @@ class CatalogStatistics:
     trie_bytes: int
     total_bytes: int
     levels: tuple[LevelStatistics, ...]
+    attributes: Mapping[str, AttributeStatistics]
 
 
 def catalog_statistics(catalog: Catalog) -> CatalogStatistics:
-    """Read the offsets of `catalog` once."""
+    """Read the offsets of `catalog` once, and sort each of its columns of integers and numbers."""
     trie = catalog.trie
     levels = []
     for size, offsets, codes in zip(trie.layout.codebook_sizes, trie.offsets, trie.codes, strict=True):
         branching = np.diff(offsets)
-        levels.append(LevelStatistics(size, len(codes), float(branching.mean()), int(branching.max())))
+        chain_links = int(np.count_nonzero(branching == 1))
+        levels.append(LevelStatistics(size, len(codes), float(branching.mean()), int(branching.max()), chain_links))
     items_per_sid = np.diff(catalog.item_offsets)
     shared = items_per_sid[items_per_sid > 1]
     return CatalogStatistics(
@@ -52,4 +68,15 @@ def catalog_statistics(catalog: Catalog) -> CatalogStatistics:
         trie_bytes=sum(array.nbytes for array in (*trie.offsets, *trie.codes)),
         total_bytes=sum(array.nbytes for array in catalog.arrays().values()),
         levels=tuple(levels),
+        attributes={name: _attribute_statistics(column) for name, column in catalog.attributes.items()},
+    )
+
+
+def _attribute_statistics(column: AttributeColumn) -> AttributeStatistics:
+    values = column.values if column.missing is None else column.values[~column.missing]
+    return AttributeStatistics(
+        kind=column.kind.value,
+        num_distinct=len(np.unique(values)) if column.vocabulary is None else len(column.vocabulary),
+        num_missing=len(column) - len(values),
+        total_bytes=sum(array.nbytes for array in column.arrays().values()),
     )

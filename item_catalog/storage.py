@@ -6,6 +6,7 @@ ever read, and nothing outside the directory.
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from item_catalog.catalog import Catalog
+from item_catalog.durable_files import flush_directory
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import fingerprint
 from item_catalog.manifest import MANIFEST_FILE, Manifest, StoredArray
@@ -31,7 +33,6 @@ def save_catalog(catalog: Catalog, path: Path) -> None:
     try:
         _write_directory(catalog, staging)
         staging.rename(path)
-        _flush_directory(path.parent)
     except OSError as error:
         if path.exists():  # somebody else published in the meantime
             _require_same_version(catalog, path)
@@ -39,13 +40,20 @@ def save_catalog(catalog: Catalog, path: Path) -> None:
         raise CatalogError(f"{path}: cannot be written: {error.strerror}; give another place") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    try:
+        flush_directory(path.parent)
+    except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
+        raise CatalogError(f"{path}: cannot be written: {error.strerror}; give another place") from error
 
 
-def open_catalog(path: Path, verify: bool = True) -> Catalog:
+def open_catalog(path: Path, verify: bool = True, progress: Callable[[str], None] = lambda _step: None) -> Catalog:
     """The catalogue in the directory `path`, its arrays mapped read-only.
 
     Always checked: the manifest, and each file's presence, exact size, dtype and shape. With `verify` also every
-    checksum and every invariant, which reads the arrays once. Without it, damage inside an array goes unseen.
+    checksum and every invariant, which reads the arrays twice. Without it, damage inside an array goes unseen.
+
+    progress: is told what is being verified.
 
     Raises CatalogError naming the file, what is wrong with it and the remedy.
     """
@@ -56,15 +64,20 @@ def open_catalog(path: Path, verify: bool = True) -> Catalog:
         raise CatalogError(f"{path}: cannot be read: {error.strerror}; check its permissions") from error
     except (ValueError, RuntimeError) as error:  # a name that no file can have, a link that leads to itself
         raise CatalogError(f"{path}: cannot be read: {error}; copy the catalogue again") from error
-    catalog = Catalog.from_arrays(manifest.layout, manifest.item_id_kind, arrays, manifest.version)
     if verify:
-        for name, stored in manifest.arrays.items():
+        for number, (name, stored) in enumerate(manifest.arrays.items()):
+            progress(f"checksum {number + 1} of {len(manifest.arrays)}: {stored.file}")
             if fingerprint(arrays[name]) != stored.fingerprint:
                 raise CatalogError(f"{path / stored.file}: its checksum is wrong; copy the catalogue again")
-        try:
+    try:
+        catalog = Catalog.from_arrays(
+            manifest.layout, manifest.item_id_kind, manifest.attributes, arrays, manifest.version
+        )
+        if verify:
+            progress("invariants")
             catalog.check()
-        except CatalogError as error:
-            raise CatalogError(f"{path}: {error}") from error
+    except CatalogError as error:
+        raise CatalogError(f"{path}: {error}") from error
     return catalog
 
 
@@ -86,15 +99,7 @@ def _write_directory(catalog: Catalog, directory: Path) -> None:
         file.write(manifest.to_json())
         file.flush()
         os.fsync(file.fileno())
-    _flush_directory(directory)
-
-
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush_directory(directory)
 
 
 def _read_manifest(path: Path) -> Manifest:

@@ -10,6 +10,7 @@ position of an edge in the CSR arrays *is* the number of the child it leads to, 
 This module knows no items, no tokens and no device.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,18 +46,30 @@ class PrefixTrie:
 
         The caller vouches for order and range; leaf i is row i.
         """
-        begins_prefix = np.ones((len(sids), layout.num_levels), bool)
-        np.logical_or.accumulate(sids[1:] != sids[:-1], axis=1, out=begins_prefix[1:])
+        begins_prefix = np.zeros(len(sids), bool)
+        begins_prefix[0] = True  # the root, the only prefix of length 0
         offsets, codes = [], []
-        node_rows = np.zeros(1, np.int64)  # the row where each node of this depth begins
         for level in range(layout.num_levels):
-            child_rows = np.flatnonzero(begins_prefix[:, level])
-            child_of_row = np.cumsum(begins_prefix[:, level]) - 1
-            bounds = np.append(child_of_row[node_rows], len(child_rows))
-            offsets.append(bounds.astype(offset_dtype(len(child_rows))))
-            codes.append(sids[child_rows, level].astype(np.uint16))
-            node_rows = child_rows
+            column = sids[:, level]
+            begins_parent = begins_prefix.copy()
+            begins_prefix[1:] |= column[1:] != column[:-1]
+            child_rows = np.flatnonzero(begins_prefix)  # the row where each child begins
+            first_children = np.flatnonzero(begins_parent.take(child_rows))
+            offsets.append(np.append(first_children, len(child_rows)).astype(offset_dtype(len(child_rows))))
+            codes.append(column.take(child_rows).astype(np.uint16, copy=False))
         return cls(layout, tuple(offsets), tuple(codes))
+
+    @classmethod
+    def joined(cls, tries: Sequence["PrefixTrie"]) -> "PrefixTrie":
+        """Tries of one layout -> the trie of all their SIDs, n >= 1. The first codes of each are above those before.
+
+        The caller vouches for the order; leaves keep theirs.
+        """
+        layout = tries[0].layout
+        codes = tuple(np.concatenate([trie.codes[level] for trie in tries]) for level in range(layout.num_levels))
+        root_offsets = np.array([0, len(codes[0])], offset_dtype(len(codes[0])))
+        below = (_joined_offsets([trie.offsets[level] for trie in tries]) for level in range(1, layout.num_levels))
+        return cls(layout, (root_offsets, *below), codes)
 
     @property
     def num_levels(self) -> int:
@@ -106,9 +119,9 @@ class PrefixTrie:
                 raise CatalogError(f"trie: a node at depth {level} has no children; rebuild the catalogue")
             if len(codes) and codes.max() >= size:
                 raise CatalogError(f"trie: code {codes.max()} at level {level} of {size} codes; rebuild the catalogue")
-            inside_node = np.ones(len(codes), bool)
-            inside_node[offsets[:-1]] = False  # the first child of a node has no sibling before it
-            if not np.all(codes[1:][inside_node[1:]] > codes[:-1][inside_node[1:]]):
+            may_fall = np.zeros(len(codes), bool)
+            may_fall[offsets[:-1]] = True  # the first child of a node has no sibling before it
+            if not np.all(may_fall[1:] | (codes[1:] > codes[:-1])):
                 raise CatalogError(f"trie: codes of level {level} are not ascending in a node; rebuild the catalogue")
 
 
@@ -125,3 +138,15 @@ def _search_runs(
         firsts = np.where(is_right, middles + 1, firsts)
         lasts = np.where(is_right, lasts, middles)
     return firsts
+
+
+def _joined_offsets(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.signedinteger]:
+    """Offsets of neighbours, each from 0 -> offsets of them together."""
+    num_children = [int(part[-1]) for part in parts]
+    joined = np.empty(sum(len(part) - 1 for part in parts) + 1, offset_dtype(sum(num_children)))
+    joined[-1] = sum(num_children)
+    node = child = 0
+    for part, count in zip(parts, num_children, strict=True):
+        np.add(part[:-1], child, out=joined[node : node + len(part) - 1], casting="unsafe")
+        node, child = node + len(part) - 1, child + count
+    return joined

@@ -25,16 +25,17 @@ from recall_service.protection import check_protection
 from recall_service.request_log.files import RotatingFiles, open_directory
 from recall_service.request_log.log import RequestLog
 from recall_service.request_log.user_ids import user_id_rule
-from recall_service.rpc.admin_servicer import BundleState
 from recall_service.rpc.server import RecallServer
 from recall_service.rpc.shutdown import Shutdown, done_before
 from recall_service.servers import open_servers
 from recall_service.serving.breaker import Breaker
 from recall_service.serving.hooks import Observer
+from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.operations import Operations
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.redis_tier import RedisTier
-from recall_service.serving.registry import Registry, open_registry
+from recall_service.serving.registry import Registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
 from recall_service.serving.watchdog import Watchdog
@@ -72,8 +73,8 @@ async def serve(settings: Settings, on_serving: Callable[[Serving], None]) -> No
             closing.callback(tracing.close)
         collectors = CollectorRegistry()
         metrics = Metrics(collectors, settings.scenes, tracing.trace_id if tracing else None)
-        device = resolve_device(settings.device)
-        registry = open_registry(settings.bundles, settings.default_bundle, engine_limits(settings), metrics, device)
+        launch = Launch(engine_limits(settings), metrics, resolve_device(settings.device), settings.filter_cache_bytes)
+        registry = open_registry(settings.bundles, settings.default_bundle, launch)
         shutdown = Shutdown()
         closing.enter_context(shutdown.listening())  # to the very end: a late signal must not cut short what closes
         closing.callback(registry.close)
@@ -81,12 +82,14 @@ async def serve(settings: Settings, on_serving: Callable[[Serving], None]) -> No
         endpoint = serve_metrics(collectors, settings.metrics_host, settings.metrics_port)
         closing.callback(endpoint.close)
         metrics_url = f"http://{host_and_port(settings.metrics_host, endpoint.port)}/metrics"
-        await _serve(settings, registry, metrics, tracing, shutdown, metrics_url, on_serving)
+        operations = Operations(registry, launch)
+        await _serve(settings, registry, operations, metrics, tracing, shutdown, metrics_url, on_serving)
 
 
 async def _serve(
     settings: Settings,
     registry: Registry,
+    operations: Operations,
     metrics: Metrics,
     tracing: "Tracing | None",
     shutdown: Shutdown,
@@ -98,7 +101,7 @@ async def _serve(
     server, admin = open_servers(
         settings,
         Pipeline(registry, cache, metrics, tracing),
-        partial(_bundle_states, registry),
+        operations,
         shutdown,
         metrics=metrics,
         tracing=tracing,
@@ -114,6 +117,8 @@ async def _serve(
             await server.mark_serving()
             versions = {info.name: (info.version, info.catalog_version) for info in registry.infos}
             logger.info("serving %s on %s, metrics on %s", ", ".join(versions), address, metrics_url)
+            if settings.catalog_watch_seconds:
+                operations.watch(settings.catalog_watch_seconds)
             async with _watching(registry, settings.stuck_step_seconds, server):
                 on_serving(Serving(address, admin_address, metrics_url, versions))
                 await server.serve_until(shutdown)
@@ -121,6 +126,7 @@ async def _serve(
     finally:
         await server.stop()
         await admin.stop()
+        await operations.close()
         if request_log is not None:
             await asyncio.to_thread(request_log.close)
         await cache.close()
@@ -210,16 +216,12 @@ def _describe(registry: Registry, metrics: Metrics) -> None:
     device = next(iter(registry)).bundle.model.device  # the one of all bundles
     if device.type == "cuda":
         metrics.watch_gpu_memory(partial(memory_states, device))
-    for info in registry.infos:
-        metrics.bundle(info.name, info.version, info.score_space.value)
-        metrics.catalog(info.name, info.catalog_version, info.catalog_items)
 
 
 @asynccontextmanager
 async def _watching(registry: Registry, stuck_step_seconds: float, server: RecallServer) -> AsyncIterator[None]:
     """While it lasts, the server's health follows the engines'."""
-    runners = [live.runner for live in registry]
-    watchdog = Watchdog(runners, stuck_step_seconds=stuck_step_seconds, on_change=server.set_healthy)
+    watchdog = Watchdog(registry, stuck_step_seconds=stuck_step_seconds, on_change=server.set_healthy)
     watching = asyncio.create_task(watchdog.run())
     try:
         yield
@@ -227,15 +229,6 @@ async def _watching(registry: Registry, stuck_step_seconds: float, server: Recal
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-
-
-def _bundle_states(registry: Registry) -> list[BundleState]:
-    """An engine counts as stuck while its gate is shut: the watchdog alone judges that."""
-    runners = [(live.info, live.runner) for live in registry]
-    return [
-        BundleState(info, runner.num_waiting, runner.engine.num_running, stuck=runner.gate.refusal is not None)
-        for info, runner in runners
-    ]
 
 
 async def _warm_up(registry: Registry, metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""recall-service: serve bundles, query a server, check a bundle, show the settings, run the demo.
+"""recall-service: serve bundles, query a server, look after it, check a bundle, show the settings, run the demo.
 
 People read tables on stdout; `--json` gives machines one JSON document as its last line. Progress and logs go to
 stderr. What is not fit to serve is one line on stderr and exit code 2; a call that got no answer, exit code 1.
@@ -7,7 +7,7 @@ stderr. What is not fit to serve is one line on stderr and exit code 2; a call t
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -15,11 +15,16 @@ from rich.table import Table
 
 from recall_service import __version__
 from recall_service.access_flags import TlsCa, TlsCertificate, TlsKey, TokenFile, read_access
+from recall_service.admin_cli import admin_app
 from recall_service.ending import end_now, ends_when_told
 from recall_service.replay.cli import replay
 from recall_service.request_log.cli import log_app
 from recall_service.terminal import one_line_errors
 from recall_service.token_cli import token
+
+if TYPE_CHECKING:  # gRPC comes in once there is something to ask
+    from recall_service.client import RecallClient
+    from recall_service.client.predicates import Predicate
 
 app = typer.Typer(
     help="Generative-recommendation recall: exact beam search over a catalogue's semantic IDs, over gRPC.",
@@ -29,6 +34,7 @@ app = typer.Typer(
 )
 bundle_app = typer.Typer(help="Look at bundles.", no_args_is_help=True)
 app.add_typer(bundle_app, name="bundle")
+app.add_typer(admin_app, name="admin")
 app.add_typer(log_app, name="log")
 app.command()(replay)
 app.command()(token)
@@ -37,6 +43,10 @@ _JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document
 _ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]
 _Bundles = Annotated[list[Path] | None, typer.Option("--bundle", help="Bundle directory; may be repeated.")]
 _Priority = Literal["low", "normal", "high"]
+_Where = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CONDITION", help="What items satisfy: category=a,b or category!=c or price<=30; repeatable."),
+]
 _Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")]
 
 
@@ -72,6 +82,9 @@ def query(
     num_items: Annotated[int, typer.Option(help="How many items; 0 is the bundle's default.")] = 0,
     beam_width: Annotated[int, typer.Option(help="Beam width; 0 is the bundle's default.")] = 0,
     proven: Annotated[bool, typer.Option("--proven", help="Search on until the items are proven.")] = False,
+    where: _Where = None,
+    exclude: Annotated[list[str] | None, typer.Option(metavar="ID", help="Leave out an item; may be repeated.")] = None,
+    exclude_history: Annotated[bool, typer.Option("--exclude-history", help="Leave out the history.")] = False,
     bundle: Annotated[str, typer.Option(help="Bundle to ask; empty is the default one.")] = "",
     timeout: Annotated[float, typer.Option(help="Deadline in seconds.")] = 10.0,
     priority: Annotated[_Priority, typer.Option(help="Who waits for whom when the service is busy.")] = "normal",
@@ -93,6 +106,9 @@ def query(
                 history=[item for item in history.split(",") if item],
                 num_items=num_items,
                 beam_width=beam_width,
+                where=_read_where(client, bundle, where or []),
+                exclude_item_ids=exclude or [],
+                exclude_history=exclude_history,
                 search_mode="proven" if proven else "beam",
                 bundle=bundle,
                 include_steps=steps,
@@ -178,6 +194,17 @@ def demo(
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+def _read_where(client: "RecallClient", bundle: str, conditions: list[str]) -> "list[Predicate]":
+    """Conditions as predicates; whether 30 is a number or a text, the server's catalogue knows."""
+    if not conditions:
+        return []
+    from recall_service.where_flags import read_where
+
+    served = client.serving_info().bundles
+    asked = [info for info in served if info.name == bundle] if bundle else served[:1]
+    return read_where(conditions, {attribute.name: attribute.type for info in asked for attribute in info.attributes})
 
 
 def _load_settings(config: Path | None, flags: dict[str, Any]) -> Any:

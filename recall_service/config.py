@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     bundles: Annotated[tuple[Path, ...], NoDecode] = ()  # bundle directories
     default_bundle: str = ""  # asked when a request names none; empty: the first of `bundles`
 
+    # How often the stores that catalogues lie in are looked at for what others made current there; 0: never.
+    catalog_watch_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
+
     # Where. Loopback unless told otherwise: TLS and tokens are off until they are set.
     host: str = "127.0.0.1"
     port: Port = 50_051
@@ -102,6 +105,7 @@ class Settings(BaseSettings):
     max_context_tokens: Count = 16_384  # of all running requests together
     prefix_cache: bool = True  # keep the KV of prompts for those that begin alike, where running requests leave room
     prefix_cache_bytes: Annotated[int, Field(ge=0)] = 0  # more room for that, in each bundle's engine
+    filter_cache_bytes: Annotated[int, Field(ge=0)] = 256 * 1024**2  # of each bundle, for what filters leave of it
     torch_threads: Annotated[int, Field(ge=0)] = 0  # 0: as many as torch chooses
 
     # The result cache.

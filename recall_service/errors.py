@@ -9,7 +9,8 @@ RecallError
 ├── DeadlineExpired       the deadline passed at a named stage
 ├── RequestCancelled      the caller went away
 ├── NotReady              not warmed up yet, draining, or the engine is stuck or fails every step
-├── UnknownVersion        no such bundle or catalogue version is live
+├── UnknownVersion        no such bundle is live, or its store has no such catalogue version
+├── ChangeRefused         what is live cannot be changed as an operator asks; it stays as it was
 ├── EngineFailure         a step of the engine failed; the request is not at fault
 │   └── ModelOutputError  the model gave NaN or +inf for this request
 └── SetupError            something on disk or in the settings is not fit to serve
@@ -120,9 +121,15 @@ class NotReady(RecallError):
 
 
 class UnknownVersion(RecallError):
-    """The named bundle or catalogue version is not served here."""
+    """The named bundle is not served here, or its catalogue's store has no version of that name."""
 
     reason = "UNKNOWN_VERSION"
+
+
+class ChangeRefused(RecallError):
+    """An operator's change of what is live cannot be made: says why, and the remedy. What was live stays live."""
+
+    reason = "CHANGE_REFUSED"
 
 
 class EngineFailure(RecallError):

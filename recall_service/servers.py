@@ -1,6 +1,5 @@
 """The two gRPC servers of a process, built as its settings say: one for those who ask, one for operators."""
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from recall_service.config import Settings
@@ -8,8 +7,8 @@ from recall_service.observability.call_log import CallLog
 from recall_service.observability.metrics import Metrics
 from recall_service.protection import announce_protection, tls_files
 from recall_service.request_log.log import RequestLog
+from recall_service.rpc.admin_backend import AdminBackend
 from recall_service.rpc.admin_server import AdminServer
-from recall_service.rpc.admin_servicer import BundleState
 from recall_service.rpc.authentication import Authentication
 from recall_service.rpc.backend import RecallBackend
 from recall_service.rpc.connection_options import ConnectionOptions
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 def open_servers(
     settings: Settings,
     backend: RecallBackend,
-    bundles: Callable[[], Sequence[BundleState]],
+    admin_backend: AdminBackend,
     shutdown: Shutdown,
     *,
     metrics: Metrics,
@@ -64,7 +63,7 @@ def open_servers(
     admin = AdminServer(
         server,
         host_and_port(settings.admin_host, settings.admin_port),
-        bundles,
+        admin_backend,
         shutdown,
         observer=metrics,
         call_log=call_log,

@@ -23,6 +23,7 @@ from recall_service.config import Settings
 from recall_service.errors import SetupError
 from recall_service.serving.bundle import load_bundle
 from tests.serving.bundles import write_bundle
+from tests.serving.stores import shop_catalog, write_store_bundle
 from tests.serving_here import small_settings
 
 
@@ -89,6 +90,30 @@ async def test_from_settings_to_sigterm(directory: Path) -> None:
     with socket.socket() as probe:
         host, port = addresses[0].split(":")
         assert probe.connect_ex((host, int(port))) != 0
+
+
+async def test_what_becomes_current_in_a_store_is_followed(tmp_path: Path) -> None:
+    old, new = shop_catalog(), shop_catalog(100)
+    store = write_store_bundle(tmp_path / "tiny", old, new)
+    history = ["item-001", "item-101"]  # one of each
+
+    async def visit(serving: Serving) -> None:
+        async with AsyncRecallClient(serving.address) as client:
+            assert (await client.recall(history=history)).catalog_version == old.version
+            await asyncio.to_thread(store.activate, new.version)
+            async with asyncio.timeout(5):
+                while (await client.recall(history=history)).catalog_version != new.version:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            answer = await client.recall(history=history)
+            info = (await client.serving_info()).bundles[0]
+        assert all(item.item_id.startswith("item-1") for item in answer.items)
+        assert (info.catalog_version, [attribute.name for attribute in info.attributes]) == (new.version, ["kind"])
+        metrics = await asyncio.to_thread(lambda: urlopen(serving.metrics_url).read().decode())
+        assert f'recall_catalog_info{{bundle="tiny",version="{new.version}"}} 1.0\n' in metrics
+        assert old.version not in metrics
+        assert 'recall_reloads_total{kind="catalog",result="ok"} 1.0\n' in metrics
+
+    await while_serving(small_settings(tmp_path / "tiny", catalog_watch_seconds=0.01), visit)
 
 
 async def test_two_bundles_and_a_default(directory: Path, tmp_path: Path) -> None:

@@ -27,9 +27,10 @@ from recall_service.client import AsyncRecallClient, RecallResult
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.rpc.server import RecallServer
 from recall_service.serving.hooks import NullObserver
+from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.registry import Registry, open_registry
+from recall_service.serving.registry import Registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
 
@@ -87,7 +88,7 @@ def registry(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     directories = [
         case.real.write_bundle(shared_data, tmp_path_factory.mktemp(case.name)) for case in (BEAUTY, INDUSTRIAL)
     ]
-    registry = open_registry(directories, "", EngineLimits(), NullObserver())
+    registry = open_registry(directories, "", Launch(EngineLimits(), NullObserver()))
     yield registry
     registry.close()
 

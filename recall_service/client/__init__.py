@@ -12,6 +12,7 @@ from recall_service.client.aio import AsyncRecallClient
 from recall_service.client.channel import Tls
 from recall_service.client.errors import RecallClientError
 from recall_service.client.policy import MAX_REQUEST_BYTES
+from recall_service.client.predicates import InRange, IsIn, NotIn
 from recall_service.client.question import Question
 from recall_service.client.result import RecalledItem, RecallFailure, RecallResult
 from recall_service.client.sync import RecallClient
@@ -21,6 +22,9 @@ __all__ = [
     "RecallClient",
     "AsyncRecallClient",
     "Question",
+    "IsIn",
+    "NotIn",
+    "InRange",
     "RecallResult",
     "RecalledItem",
     "RecallFailure",

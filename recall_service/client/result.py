@@ -27,7 +27,8 @@ class RecallResult:
     """An answer: items, best first, and how it came about. Times are in seconds.
 
     short_reason: why there are fewer items than were asked for; empty when there are as many.
-    proven_count: the first so many items are the model's true top of the whole catalogue.
+    proven_count: the first so many items are the model's true top of the whole catalogue, or of all that `where` and
+        the exclusions leave of it.
     """
 
     request_id: str
@@ -41,6 +42,7 @@ class RecallResult:
     score_space: str
     beam_width: int
     unknown_history_items: int
+    unknown_excluded_items: int
     rows_forwarded: int
     rows_skipped: int
     attribution_token: str
@@ -80,6 +82,7 @@ def to_result(response: recall_pb2.RecallResponse) -> RecallResult:
         score_space=_name(recall_pb2.ScoreSpace, "SCORE_SPACE_", response.score_space),
         beam_width=response.beam_width,
         unknown_history_items=response.unknown_history_items,
+        unknown_excluded_items=response.unknown_excluded_items,
         rows_forwarded=response.rows_forwarded,
         rows_skipped=response.rows_skipped,
         attribution_token=response.attribution_token,

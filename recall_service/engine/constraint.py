@@ -1,17 +1,21 @@
-"""What may follow a beam: the children of its node in a catalogue's trie, or any token at all."""
+"""What may follow a beam: the children of its node in a catalogue's trie.
+
+A filter may keep some of the nodes, a request may exclude some more; the others are no candidates, as if the trie had
+none of them. Knows no items: which nodes these are, others say.
+"""
 
 import copy
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from item_catalog.trie import PrefixTrie
+from recall_service.engine.transfer import to_device
 
 
 class Children(NamedTuple):
@@ -27,6 +31,7 @@ class Children(NamedTuple):
 
 
 NO_TOKEN = -1
+_BLOCK = 1 << 20  # nodes looked at together: what is made of all of a large catalogue's at once would outweigh it
 
 
 class TokenRange(NamedTuple):
@@ -72,35 +77,54 @@ class TrieConstraint:
             known = tokens[tokens != NO_TOKEN]
             if len(np.unique(known)) != len(known):
                 raise ValueError(f"level_tokens[{level}]: two codes share a token id; give each its own")
-            if (tokens[codes] == NO_TOKEN).any():
+            if len(known) < len(tokens) and any((tokens[block] == NO_TOKEN).any() for block in _blocks(codes)):
                 raise ValueError(f"level_tokens[{level}]: a code of the trie has no token; give it one")
         self.num_steps = trie.num_levels
         self.max_token = max(int(tokens.max()) for tokens in level_tokens)
+        self._device = torch.device(device)
         self._offsets = [_as_tensor(offsets).to(device) for offsets in trie.offsets]
         self._codes = [_as_tensor(codes.view(np.int16)).to(device) for codes in trie.codes]  # sign undone below
         self._level_tokens = [torch.as_tensor(tokens, dtype=torch.int64, device=device) for tokens in level_tokens]
         self._codebooks = [tokens[tokens != NO_TOKEN] for tokens in self._level_tokens]
         self._token_ranges = [TokenRange(int(ids.min()), int(ids.max()) + 1) for ids in self._codebooks]
         self._are_neighbours = [bool((ids.diff() == 1).all()) for ids in self._codebooks]
-        self._max_children = [int(np.diff(offsets).max()) for offsets in trie.offsets]
+        self._max_children = [
+            max(int(np.diff(block).max()) for block in _blocks(offsets, overlap=1)) for offsets in trie.offsets
+        ]
         self._live: list[Tensor | None] = [None] * trie.num_levels
+        self._dead: list[Tensor | None] = [None] * trie.num_levels
 
-    def keeping(self, live_leaves: NDArray[np.bool_]) -> "TrieConstraint":
-        """The same trie, of which a search sees only what leads to a leaf that is kept: bool [leaves].
+    @property
+    def has_exclusions(self) -> bool:
+        """Whether this is for one request alone. No kernel of fixed shapes knows of exclusions."""
+        return any(dead is not None for dead in self._dead)
 
-        Shares everything but a bitmap a level, a byte for each node. A node is live if any of its children is.
-        Raises ValueError when there is not one value for each leaf.
+    def keeping(self, live_nodes: Sequence[NDArray[np.bool_]]) -> "TrieConstraint":
+        """The same trie, of which a search sees the live nodes alone: for each level, bool [nodes at depth level + 1].
+
+        A node is live if a leaf below it is. Shares everything, on a CPU the flags too.
+        Raises ValueError when there is not one flag for each node.
         """
-        if len(live_leaves) != (num_leaves := len(self._codes[-1])):
-            raise ValueError(f"live_leaves: {len(live_leaves)} values; the trie has {num_leaves} leaves")
+        given, needed = tuple(map(len, live_nodes)), tuple(map(len, self._codes))
+        if given != needed:
+            raise ValueError(f"live_nodes: {given} values; the trie has {needed} nodes below its root")
         filtered = copy.copy(self)
-        live = _as_tensor(live_leaves).to(self._offsets[0].device)
-        filtered._live = [live]
-        for offsets in reversed(self._offsets[1:]):
-            num_live_before = functional.pad(live.cumsum(0), (1, 0))
-            live = num_live_before[offsets[1:].long()] > num_live_before[offsets[:-1].long()]
-            filtered._live.insert(0, live)
+        filtered._live = [_as_tensor(live).to(self._device) for live in live_nodes]
         return filtered
+
+    def without(self, dead_nodes: Sequence[NDArray[np.int64]]) -> "TrieConstraint":
+        """The same without some nodes: for each level, int64 [n] at depth level + 1, ascending. For one request.
+
+        With a node goes all that is below it, whether or not it is named. Costs by the nodes named; shares everything.
+        Itself when none is named. Raises ValueError when there are not as many levels as the trie has.
+        """
+        if len(dead_nodes) != self.num_steps:
+            raise ValueError(f"dead_nodes: {len(dead_nodes)} levels; the trie has {self.num_steps}")
+        if not any(map(len, dead_nodes)):
+            return self
+        narrowed = copy.copy(self)
+        narrowed._dead = [to_device(dead, self._device, torch.int64) if len(dead) else None for dead in dead_nodes]
+        return narrowed
 
     def codebook(self, level: int) -> Tensor:
         """The token ids of a level, int64 [codes that have one]."""
@@ -118,7 +142,8 @@ class TrieConstraint:
         return self._codebooks[level] - first_token
 
     def level_arrays(self, level: int) -> LevelArrays:
-        """What a kernel needs to find the children of nodes at depth `level`."""
+        """What a kernel needs to find the children of nodes at depth `level`; not of a constraint with exclusions."""
+        assert not self.has_exclusions
         return LevelArrays(
             self._offsets[level],
             self._codes[level],
@@ -128,19 +153,41 @@ class TrieConstraint:
         )
 
     def children(self, level: int, nodes: Tensor) -> Children:
-        """All live children of nodes int64 [rows] at depth `level`: a ragged list, flat."""
+        """All children of nodes int64 [rows] at depth `level`, live and not excluded: a ragged list, flat."""
         starts = self._offsets[level][nodes].long()
         counts = self._offsets[level][nodes + 1].long() - starts
         parents = torch.repeat_interleave(counts)  # row 0 counts[0] times, row 1 counts[1] times, ...
         before = counts.cumsum(0) - counts  # candidates of earlier rows
         children = torch.arange(len(parents), device=nodes.device) + (starts - before)[parents]
-        live = self._live[level]
-        if live is not None:
-            is_live = live[children]
-            parents, children = parents[is_live], children[is_live]
-            counts = parents.bincount(minlength=len(nodes))
+        live, dead = self._live[level], self._dead[level]
+        if live is not None or dead is not None:
+            is_kept = torch.ones_like(children, dtype=torch.bool) if live is None else live.index_select(0, children)
+            if dead is not None:
+                is_kept[_dead_places(dead, starts, counts, before)] = False
+            kept = is_kept.nonzero().squeeze(1)
+            children = children.index_select(0, kept)
+            counts = torch.searchsorted(kept, before + counts) - torch.searchsorted(kept, before)
+            parents = torch.repeat_interleave(counts)
         codes = self._codes[level][children].long() & 0xFFFF
         return Children(parents, self._level_tokens[level][codes], children, counts)
+
+
+def _dead_places(dead: Tensor, starts: Tensor, counts: Tensor, before: Tensor) -> Tensor:
+    """Where dead nodes stand among the rows' children, laid end to end: int64 [n].
+
+    Children of a row are numbered on from its start, so those that are dead are neighbours in `dead` int64, ascending.
+    """
+    firsts = torch.searchsorted(dead, starts)
+    num_dead = torch.searchsorted(dead, starts + counts) - firsts
+    rows = torch.repeat_interleave(num_dead)
+    found = torch.arange(len(rows), device=dead.device) + (firsts - (num_dead.cumsum(0) - num_dead))[rows]
+    return dead[found] + (before - starts)[rows]
+
+
+def _blocks(array: NDArray[Any], overlap: int = 0) -> Iterator[NDArray[Any]]:
+    """Views of an array, one after another; each begins with the last `overlap` values of the one before it."""
+    for first in range(0, len(array) - overlap, _BLOCK):
+        yield array[first : first + _BLOCK + overlap]
 
 
 def _as_tensor(array: NDArray[np.generic]) -> Tensor:

@@ -20,10 +20,13 @@ from recall_service.errors import ModelOutputError
 
 
 def has_fixed_shapes(request: BeamRequest) -> bool:
-    """Whether every depth of a request's search has as many rows as the host can know: no early end, no rounds."""
-    generation = request.generation
+    """Whether every depth of a request's search has as many rows as the host can know: no early end, no rounds.
+
+    And whether it looks like other requests' to the kernels: what one request excludes is its own.
+    """
+    generation, constraint = request.generation, request.constraint
     if generation is None:
-        return request.is_plain_beam
+        return request.is_plain_beam and constraint is not None and not constraint.has_exclusions
     return generation.is_fixed_length and generation.temperature == 1.0
 
 

@@ -5,7 +5,9 @@ a CUDA graph and replayed: the host then says one word where it said hundreds. O
 off, the same function runs as it stands.
 """
 
+import copy
 import logging
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from recall_service.engine.beams import BeamRows
+from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.fixed_level import Level, LevelShape, go_down
 from recall_service.engine.fixed_search import FixedBeamSearch
 from recall_service.engine.fixed_selection import SelectionKernels
@@ -144,8 +147,21 @@ class _Remembered:
     replay: Callable[[], Level] | None = None
 
 
+class _Key(NamedTuple):
+    """What a step is remembered by: a shape without its constraint, which is not kept alive to be asked for again."""
+
+    constraint: "weakref.ref[TrieConstraint] | None"
+    shape: LevelShape
+    num_requests: int
+
+    @property
+    def is_out_of_use(self) -> bool:
+        """Whether nobody can ask for it any more."""
+        return self.constraint is not None and self.constraint() is None
+
+
 class FixedSteps:
-    """The steps that are remembered, by shape and number of requests.
+    """The steps that are remembered, by shape and number of requests, until nobody can ask for their catalogue.
 
     captured: replay as CUDA graphs those that were prepared or come again. Off, or without CUDA, steps run as they
         stand; so they do for good when a capture fails for another reason than memory.
@@ -166,10 +182,12 @@ class FixedSteps:
         self.kernels = kernels
         self._slice_head = slice_head
         self._recorder = StepRecorder(model.device) if captured and model.device.type == "cuda" else None
-        self._steps: OrderedDict[tuple[LevelShape, int], _Remembered] = OrderedDict()
+        self._steps: OrderedDict[_Key, _Remembered] = OrderedDict()
 
     def run(self, shape: LevelShape, batch: Sequence[RunningRequest]) -> list[Level]:
         """Forward the rows of requests of one shape; each request's share of the next level."""
+        for key in [key for key in self._steps if key.is_out_of_use]:
+            del self._steps[key]
         own_slots = self._slots.allocate(shape.width * len(batch)).split(shape.width)
         groups = [running.groups[0].with_own_slots(own) for running, own in zip(batch, own_slots, strict=True)]
         remembered = self._remember(shape, padded(len(batch)))
@@ -188,7 +206,9 @@ class FixedSteps:
                 self._capture(self._remember(LevelShape.of(request, depth), num_requests))
 
     def _remember(self, shape: LevelShape, num_requests: int) -> _Remembered:
-        key = (shape, num_requests)
+        constraint = shape.constraint
+        reference = None if constraint is None else weakref.ref(constraint)
+        key = _Key(reference, shape._replace(constraint=None), num_requests)
         if key not in self._steps:
             while len(self._steps) >= MAX_STEPS:
                 self._steps.popitem(last=False)
@@ -196,7 +216,7 @@ class FixedSteps:
                 self._model,
                 self._pages,
                 self._slots,
-                shape,
+                shape._replace(constraint=copy.copy(constraint)),  # lives as long as the step, which reads its arrays
                 num_requests,
                 self._max_pages,
                 self.kernels,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Gauge, GCCollector, ProcessCollector
 
 from recall_service.observability.collectors import GpuMemory, Load
-from recall_service.observability.labels import OTHER, Children
+from recall_service.observability.labels import OTHER, Children, OneOfEach
 from recall_service.observability.tallies import Buckets, Count, Counter, Histogram
 
 RPC_SERVICE = "recall.v1.RecallService"
@@ -30,18 +30,32 @@ GRPC_CODES = (
 # fmt: on
 STAGE_SECONDS = tuple(50e-6 * 2**i for i in range(16))
 CACHE_SECONDS = tuple(100e-6 * 2**i for i in range(12))
+FILTER_SECONDS = tuple(50e-6 * 4**i for i in range(9))
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 POWERS_OF_TWO = tuple(2**i for i in range(14))
 
 OUTCOMES = ("ok", "cached", "short", "error")
-STAGES = ("validate", "cache_get", "prompt", "queue", "prefill", "decode", "select", "map", "cache_put", "serialize")
+STAGES = (
+    "validate",
+    "cache_get",
+    "filter",
+    "prompt",
+    "queue",
+    "prefill",
+    "decode",
+    "select",
+    "map",
+    "cache_put",
+    "serialize",
+)
 PHASES = ("prefill", "decode")
 TIERS = ("local", "redis")
 CACHE_RESULTS = ("hit", "stale", "miss", "error", "bypass")
 REFRESH_RESULTS = ("done", "failed", "dropped")
 CACHE_OPERATIONS = ("get", "put")
 PREFIX_RESULTS = ("hit", "miss")
-SHORT_REASONS = ("catalog_exhausted", "beam_too_narrow")
+FILTER_RESULTS = ("hit", "computed")
+SHORT_REASONS = ("catalog_exhausted", "beam_too_narrow", "filter_too_narrow")
 REJECT_REASONS = (
     "queue_full",
     "deadline",
@@ -142,6 +156,15 @@ class Metrics:
         self._unknown_history = counter(
             "recall_unknown_history_items_total", "History items that the catalogue does not know."
         ).labels()
+        self._filter_seconds = histograms(
+            "recall_filter_duration_seconds",
+            "Until it was known what a filter keeps.",
+            FILTER_SECONDS,
+            result=FILTER_RESULTS,
+        )
+        self._unknown_excluded = counter(
+            "recall_unknown_excluded_items_total", "Excluded items that the catalogue does not know."
+        ).labels()
         self._short = counters("recall_short_answers_total", "Short answers.", reason=SHORT_REASONS)
         self._rejected = counters("recall_rejected_total", "Questions refused before any work.", reason=REJECT_REASONS)
         self._deadline_expired = counters(
@@ -182,12 +205,14 @@ class Metrics:
 
         # What is served.
         self._build = gauge("recall_build_info", "This software; always 1.", "version", "python_version")
-        self._bundle = gauge("recall_bundle_info", "A live bundle; always 1.", "bundle", "version", "score_space")
-        self._catalog = gauge("recall_catalog_info", "A live catalogue; always 1.", "bundle", "version")
+        self._bundle = OneOfEach(
+            gauge("recall_bundle_info", "A live bundle; always 1.", "bundle", "version", "score_space")
+        )
+        self._catalog = OneOfEach(gauge("recall_catalog_info", "A live catalogue; always 1.", "bundle", "version"))
         self._catalog_items = gauge("recall_catalog_items", "Items of a live catalogue.", "bundle")
         self._catalog_loaded = gauge(
             "recall_catalog_loaded_timestamp_seconds",
-            "When a live catalogue was loaded, in seconds since 1970.",
+            "When a live catalogue went live, in seconds since 1970.",
             "bundle",
         )
         self._reloads = counters(
@@ -275,6 +300,32 @@ class Metrics:
         """A search left out rows that could not change its answer."""
         self._rows_skipped[phase].inc(rows)
 
+    def filter_resolved(self, result: str, seconds: float) -> None:
+        """What a filter keeps is known."""
+        self._filter_seconds[result].observe(seconds)
+
+    def unknown_excluded(self, count: int) -> None:
+        """So many excluded items are not in the catalogue."""
+        self._unknown_excluded.inc(count)
+
+    def bundle(self, bundle: str, version: str, score_space: str) -> None:
+        """A bundle went live, and the one of its name before it, if any, did not stay."""
+        self._bundle.show(bundle, version, score_space)
+
+    def catalog(self, bundle: str, version: str, items: int) -> None:
+        """A catalogue went live in a bundle, and the one before it, if any, did not stay."""
+        self._catalog.show(bundle, version)
+        self._catalog_items.labels(bundle).set(items)
+        self._catalog_loaded.labels(bundle).set_to_current_time()
+
+    def reloaded(self, kind: str, result: str) -> None:
+        """A bundle or a catalogue (kind) was to go live while serving: result is ok or failed."""
+        self._reloads[kind, result].inc()
+
+    def warmed_up(self, bundle: str, seconds: float) -> None:
+        """A bundle is warm."""
+        self._warmup_seconds.labels(bundle).set(seconds)
+
     # What rpc reports: recall_service.rpc.observer.RpcObserver says what each means.
 
     def rpc_started(self, method: str) -> None:
@@ -304,24 +355,6 @@ class Metrics:
     def build(self, version: str) -> None:
         """Which software runs."""
         self._build.labels(version, platform.python_version()).set(1)
-
-    def bundle(self, bundle: str, version: str, score_space: str) -> None:
-        """A bundle is live."""
-        self._bundle.labels(bundle, version, score_space).set(1)
-
-    def catalog(self, bundle: str, version: str, items: int) -> None:
-        """A catalogue was just loaded and is live in a bundle."""
-        self._catalog.labels(bundle, version).set(1)
-        self._catalog_items.labels(bundle).set(items)
-        self._catalog_loaded.labels(bundle).set_to_current_time()
-
-    def reloaded(self, kind: str, result: str) -> None:
-        """A bundle or a catalogue (kind) was loaded while serving: result is ok or failed."""
-        self._reloads[kind, result].inc()
-
-    def warmed_up(self, bundle: str, seconds: float) -> None:
-        """A bundle is warm."""
-        self._warmup_seconds.labels(bundle).set(seconds)
 
     def watch_load(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Call `read` at every scrape, from the scraper's thread, for how busy the engine is.

@@ -14,10 +14,11 @@ from recall_service.rpc.convert import encode_response, to_query
 from recall_service.rpc.status import code_of, reason_of
 from recall_service.rpc.validation import check_recall, find_bundle
 from recall_service.serving.hooks import NullObserver
+from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import CacheMode, RecallAnswer
-from recall_service.serving.registry import Registry, open_registry
+from recall_service.serving.registry import Registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
 from recall_service.stubs.recall.v1.recall_pb2 import RecallResponse
@@ -34,13 +35,8 @@ class BundleTarget:
     async def open(self) -> str:
         """Load and warm up. Raises SetupError as the server would."""
         settings, observer = self._settings, NullObserver()
-        registry = open_registry(
-            settings.bundles,
-            settings.default_bundle,
-            engine_limits(settings),
-            observer,
-            resolve_device(settings.device),
-        )
+        launch = Launch(engine_limits(settings), observer, resolve_device(settings.device), settings.filter_cache_bytes)
+        registry = open_registry(settings.bundles, settings.default_bundle, launch)
         self._registry = registry
         try:
             for live in registry:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from google.protobuf.json_format import Parse, ParseDict, ParseError
+
 from recall_service.replay.asked import Answered, Asked
 from recall_service.request_log.names import CACHE_MODES, SEARCH_MODES
 from recall_service.stubs.recall.v1 import recall_pb2
@@ -14,13 +16,16 @@ _ENUMS = {
     "cache_mode": {name: number for number, name in CACHE_MODES.items()},
     "search_mode": {name: number for number, name in SEARCH_MODES.items()},
 }
+_TRUTHS = ("exclude_history", "include_steps")
 COLUMNS = (
     "history",
     "prompt",
     *_TEXTS,
     *_WHOLE_NUMBERS,
+    "filter",
+    "exclude_item_ids",
     *_ENUMS,
-    "include_steps",
+    *_TRUTHS,
     "arrival_seconds",
     "arrival_time",
     "deadline_seconds",
@@ -31,7 +36,8 @@ COLUMNS = (
 def question_of(row: Mapping[str, Any], index: int, expected: Answered | None = None) -> Asked:
     """The question that a row asks; a column that is missing or None is not given. Raises ValueError.
 
-    history: item ids, text or integers. prompt: token ids. next_items: what the user took next.
+    history, exclude_item_ids: item ids, text or integers. prompt: token ids. next_items: what the user took next.
+    filter: in protobuf's JSON, as text or as an object.
     arrival_seconds: from any moment that is the same for all rows; arrival_time: a timestamp in its place.
     """
     given = {name: value for name, value in row.items() if value is not None}
@@ -46,8 +52,11 @@ def question_of(row: Mapping[str, Any], index: int, expected: Answered | None = 
     fields |= {name: _is(name, given[name], (str,), "text") for name in _TEXTS if name in given}
     fields |= {name: _whole(name, given[name]) for name in _WHOLE_NUMBERS if name in given}
     fields |= {name: _enum(name, given[name]) for name in _ENUMS if name in given}
-    if "include_steps" in given:
-        fields["include_steps"] = _truth("include_steps", given["include_steps"])
+    fields |= {name: _truth(name, given[name]) for name in _TRUTHS if name in given}
+    if "filter" in given:
+        fields["filter"] = _filter(given["filter"])
+    if "exclude_item_ids" in given:
+        fields["exclude_item_ids"] = _item_ids("exclude_item_ids", given)
     return Asked(
         index=index,
         request=recall_pb2.RecallRequest(**fields),
@@ -62,6 +71,17 @@ def question_of(row: Mapping[str, Any], index: int, expected: Answered | None = 
 
 def _item_ids(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([str(_is(name, item, (str, int), "item ids, text or integers")) for item in _list(name, given)])
+
+
+def _filter(value: object) -> recall_pb2.Filter:
+    if not isinstance(value, str | dict):
+        raise ValueError(f"filter: {str(value)[:60]!r}; give a filter in protobuf's JSON")
+    message = recall_pb2.Filter()
+    try:
+        return Parse(value, message) if isinstance(value, str) else ParseDict(value, message)
+    except ParseError as error:
+        reason = " ".join(str(error).split())  # in one line
+        raise ValueError(f"filter: {reason}; give a filter in protobuf's JSON") from None
 
 
 def _arrival(given: Mapping[str, Any]) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from google.protobuf.json_format import MessageToJson
 
 from recall_service.errors import RequestLogError
 from recall_service.request_log.names import (
@@ -38,6 +39,9 @@ SCHEMA = pa.schema(
         "prompt": pa.list_(pa.uint32()),
         "num_items": pa.uint32(),
         "beam_width": pa.uint32(),
+        "filter": pa.string(),  # the message as JSON
+        "exclude_item_ids": _STRINGS,
+        "exclude_history": pa.bool_(),
         "cache_mode": pa.string(),
         "search_mode": pa.string(),
         "include_steps": pa.bool_(),
@@ -58,6 +62,7 @@ SCHEMA = pa.schema(
         "score_space": pa.string(),
         "used_beam_width": pa.uint32(),
         "unknown_history_items": pa.uint32(),
+        "unknown_excluded_items": pa.uint32(),
         "queue_us": pa.uint64(),
         "prefill_us": pa.uint64(),
         "decode_us": pa.uint64(),
@@ -111,6 +116,9 @@ def _row(record: LoggedRecall) -> dict[str, Any]:
         "prompt": list(request.prompt.token_ids) if asks_by == "prompt" else None,
         "num_items": request.num_items,
         "beam_width": request.beam_width,
+        "filter": MessageToJson(request.filter, indent=None) if request.HasField("filter") else None,
+        "exclude_item_ids": list(request.exclude_item_ids),
+        "exclude_history": request.exclude_history,
         "cache_mode": _name(CACHE_MODES, request.cache_mode),
         "search_mode": _name(SEARCH_MODES, request.search_mode),
         "include_steps": request.include_steps,
@@ -138,6 +146,7 @@ def _answer(record: LoggedRecall) -> dict[str, Any]:
         "score_space": _name(SCORE_SPACES, answer.score_space),
         "used_beam_width": answer.beam_width,
         "unknown_history_items": answer.unknown_history_items,
+        "unknown_excluded_items": answer.unknown_excluded_items,
         "queue_us": timings.queue_us,
         "prefill_us": timings.prefill_us,
         "decode_us": timings.decode_us,

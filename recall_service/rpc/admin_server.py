@@ -1,12 +1,13 @@
 """The operators' gRPC server: AdminService on a port of its own, with the health of the server it looks after."""
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection as grpc_reflection
 
-from recall_service.rpc.admin_servicer import AdminServicer, BundleState
+from recall_service.rpc.admin_backend import AdminBackend
+from recall_service.rpc.admin_servicer import AdminServicer
 from recall_service.rpc.admission import Admission
 from recall_service.rpc.authentication import Authentication, Right
 from recall_service.rpc.connection_options import ConnectionOptions
@@ -19,13 +20,16 @@ from recall_service.rpc.tls import TlsFiles
 from recall_service.serving.hooks import NullObserver, Observer
 from recall_service.stubs.recall.v1 import admin_pb2
 
+# 100,000 item updates of a few attributes each; recall requests may be no larger than their own setting says.
+MAX_REQUEST_BYTES = 64 * 1024 * 1024
+
 SERVICE_NAME = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
 class AdminServer:
     """Looks after `served` on `address` ("host:port"; port 0 takes a free one). Make it inside a running event loop.
 
-    bundles: called for every ListBundles. shutdown: told of a Drain. observer: told of calls that are refused.
+    backend: does what is asked. shutdown: told of a Drain. observer: told of calls that are refused.
     Lets calls in from `start` to `stop`, warm-up and drain included.
     """
 
@@ -33,7 +37,7 @@ class AdminServer:
         self,
         served: RecallServer,
         address: str,
-        bundles: Callable[[], Sequence[BundleState]],
+        backend: AdminBackend,
         shutdown: Shutdown,
         *,
         observer: Observer | None = None,
@@ -44,7 +48,7 @@ class AdminServer:
         reflection: bool = True,
     ) -> None:
         self._address, self._tls = address, tls
-        connections = connections or ConnectionOptions()
+        connections = replace(connections or ConnectionOptions(), max_request_bytes=MAX_REQUEST_BYTES)
         self._server = grpc.aio.server(
             options=connections.channel_arguments(drain_seconds=served.drain_at_most_seconds)
         )
@@ -59,7 +63,7 @@ class AdminServer:
             call_log or NullCallLog(),
             NullCallTracer(),
         )
-        servicer = AdminServicer(served, bundles, shutdown, guard)
+        servicer = AdminServicer(served, backend, shutdown, guard)
         self._server.add_registered_method_handlers(SERVICE_NAME, servicer.handlers())
         health_pb2_grpc.add_HealthServicer_to_server(served.health, self._server)
         if reflection:

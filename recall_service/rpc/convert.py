@@ -1,6 +1,8 @@
 """Between the wire's messages and the service's own words. Trusts that requests were validated."""
 
+from item_catalog.attributes import AttributeKind
 from recall_service.engine.request import Priority, ScoreSpace, SearchMode
+from recall_service.rpc.filter_message import to_filter
 from recall_service.serving.query import (
     BundleInfo,
     CacheMode,
@@ -37,12 +39,19 @@ _SERVED_FROM = {
 _SHORT_REASON = {
     ShortReason.CATALOG_EXHAUSTED: recall_pb2.SHORT_REASON_CATALOG_EXHAUSTED,
     ShortReason.BEAM_TOO_NARROW: recall_pb2.SHORT_REASON_BEAM_TOO_NARROW,
+    ShortReason.FILTER_TOO_NARROW: recall_pb2.SHORT_REASON_FILTER_TOO_NARROW,
 }
 _COMPLETE = recall_pb2.Completeness(state=recall_pb2.COMPLETENESS_STATE_COMPLETE)
 _SCORE_SPACE = {
     ScoreSpace.VOCABULARY: recall_pb2.SCORE_SPACE_VOCABULARY,
     ScoreSpace.CODEBOOK: recall_pb2.SCORE_SPACE_CODEBOOK,
     ScoreSpace.CATALOG: recall_pb2.SCORE_SPACE_CATALOG,
+}
+_ATTRIBUTE_TYPE = {
+    AttributeKind.TEXT: recall_pb2.ATTRIBUTE_TYPE_TEXT,
+    AttributeKind.INTEGER: recall_pb2.ATTRIBUTE_TYPE_INTEGER,
+    AttributeKind.NUMBER: recall_pb2.ATTRIBUTE_TYPE_NUMBER,
+    AttributeKind.BOOLEAN: recall_pb2.ATTRIBUTE_TYPE_BOOLEAN,
 }
 
 
@@ -55,6 +64,9 @@ def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> Recal
         bundle=request.bundle,
         num_items=request.num_items,
         beam_width=request.beam_width,
+        filter=to_filter(request.filter) if request.filter.predicates else None,
+        exclude_item_ids=tuple(request.exclude_item_ids),
+        exclude_history=request.exclude_history,
         search_mode=_SEARCH_MODES[request.search_mode],
         cache_mode=_CACHE_MODES[request.cache_mode],
         include_steps=request.include_steps,
@@ -76,6 +88,7 @@ def encode_response(answer: RecallAnswer, *, request_id: str, attribution_token:
         score_space=_SCORE_SPACE[answer.score_space],
         beam_width=answer.beam_width,
         unknown_history_items=answer.unknown_history_items,
+        unknown_excluded_items=answer.unknown_excluded_items,
         attribution_token=attribution_token,
         rows_forwarded=answer.rows_forwarded,
         rows_skipped=answer.rows_skipped,
@@ -97,6 +110,7 @@ def fill_logged_answer(answer: RecallAnswer, total_seconds: float, message: requ
     message.score_space = _SCORE_SPACE[answer.score_space]
     message.beam_width = answer.beam_width
     message.unknown_history_items = answer.unknown_history_items
+    message.unknown_excluded_items = answer.unknown_excluded_items
     _fill_timings(answer.timings, total_seconds, message.timings)
 
 
@@ -128,4 +142,7 @@ def to_bundle_message(bundle: BundleInfo) -> recall_pb2.BundleInfo:
         max_num_items=bundle.max_num_items,
         max_prompt_tokens=bundle.max_prompt_tokens,
         max_history=bundle.max_history,
+        attributes=[
+            recall_pb2.AttributeInfo(name=name, type=_ATTRIBUTE_TYPE[kind]) for name, kind in bundle.attributes
+        ],
     )

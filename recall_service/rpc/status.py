@@ -14,6 +14,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from recall_service.errors import (
+    ChangeRefused,
     DeadlineExpired,
     HistoryEmpty,
     InvalidRequest,
@@ -40,6 +41,7 @@ STATUS_CODES: dict[type[RecallError], grpc.StatusCode] = {
     RequestCancelled: grpc.StatusCode.CANCELLED,
     NotReady: grpc.StatusCode.UNAVAILABLE,
     UnknownVersion: grpc.StatusCode.NOT_FOUND,
+    ChangeRefused: grpc.StatusCode.FAILED_PRECONDITION,
     RecallError: grpc.StatusCode.INTERNAL,  # every other branch of the tree: the engine's failures, a bad setup
 }
 

@@ -1,26 +1,33 @@
 """Is a request well formed, and within the limits of the bundle it addresses? Every violation is found.
 
-Knows the contract and a bundle's public limits. It does not know the vocabulary or the catalogue: token ids out of
-range and unknown items are the pipeline's to judge.
+Knows the contract, a bundle's public limits and the attributes of its catalogue. It does not know the vocabulary or
+the items: token ids out of range and unknown items are the pipeline's to judge. What a filter means is judged once it
+is well formed.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from functools import lru_cache
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from item_catalog.attributes import AttributeKind
 from recall_service.errors import InvalidRequest, NotReady, UnknownVersion, Violation
+from recall_service.rpc.filter_message import form_violations, to_filter
 from recall_service.rpc.request_id import MAX_REQUEST_ID_BYTES
+from recall_service.serving.filter_check import filter_violations
 from recall_service.serving.query import BundleInfo
 from recall_service.stubs.recall.v1 import recall_pb2
 
 MAX_USER_ID_BYTES = 256
 MAX_SCENE_BYTES = 64
 MAX_HISTORY_ITEMS = 10_000
+MAX_EXCLUDED_ITEMS = 10_000
 MAX_ITEM_ID_BYTES = 256
 
 _MAX_BYTES = {"request_id": MAX_REQUEST_ID_BYTES, "user_id": MAX_USER_ID_BYTES, "scene": MAX_SCENE_BYTES}
 _MAX_BYTES_OF_CHARACTER = 4  # in UTF-8
+_MAX_REMEMBERED_BYTES = 1024  # of a filter
 _ENUMS = {
     "cache_mode": recall_pb2.CacheMode,
     "search_mode": recall_pb2.SearchMode,
@@ -28,6 +35,7 @@ _ENUMS = {
 }
 _KNOWN_VALUES = {field: frozenset(kind.values()) for field, kind in _ENUMS.items()}
 
+_Attributes: TypeAlias = tuple[tuple[str, AttributeKind], ...]
 Request = TypeVar("Request", bound=Message)
 
 
@@ -85,6 +93,15 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         if (asked := getattr(request, field)) > maximum:
             limit = f"bundle {bundle.name} allows at most {maximum:,}, and 0 means its default"
             yield Violation(field, f"{asked:,}; {limit}")
+    if request.HasField("filter"):
+        if request.filter.ByteSize() <= _MAX_REMEMBERED_BYTES:
+            yield from _remembered_violations(request.filter.SerializeToString(), bundle.attributes)
+        else:
+            yield from _filter_violations(request.filter, bundle.attributes)
+    if request.exclude_item_ids:
+        yield from _id_violations("exclude_item_ids", request.exclude_item_ids, MAX_EXCLUDED_ITEMS)
+    if request.exclude_history and context != "history":
+        yield Violation("exclude_history", "true, and no history is given; give one, or leave it out")
     for field, known_values in _KNOWN_VALUES.items():
         value = getattr(request, field)
         if value not in known_values:
@@ -96,21 +113,38 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
 def _history_violations(item_ids: Sequence[str]) -> Iterator[Violation]:
     if not item_ids:
         yield Violation("history.item_ids", "no item ids; give at least one")
-    elif len(item_ids) > MAX_HISTORY_ITEMS:
+    else:
+        yield from _id_violations("history.item_ids", item_ids, MAX_HISTORY_ITEMS)
+
+
+def _id_violations(field: str, item_ids: Sequence[str], max_ids: int) -> Iterator[Violation]:
+    """What is wrong with at least one id."""
+    if len(item_ids) > max_ids:
         # The entries are not looked at: a message may hold millions.
-        yield Violation("history.item_ids", f"{len(item_ids):,} entries; give at most {MAX_HISTORY_ITEMS:,}")
+        yield Violation(field, f"{len(item_ids):,} entries; give at most {max_ids:,}")
     elif not _all_fit(item_ids):
         for position, item_id in enumerate(item_ids):
             if not item_id:
-                yield Violation(f"history.item_ids[{position}]", "empty; leave the entry out")
+                yield Violation(f"{field}[{position}]", "empty; leave the entry out")
             else:
-                yield from _too_long(f"history.item_ids[{position}]", item_id, MAX_ITEM_ID_BYTES)
+                yield from _too_long(f"{field}[{position}]", item_id, MAX_ITEM_ID_BYTES)
 
 
 def _all_fit(item_ids: Sequence[str]) -> bool:
-    """Whether plainly no id is empty or too long: told in bulk, for nearly every history is sound."""
+    """Whether plainly no id is empty or too long: told in bulk, for nearly every list is sound."""
     lengths = list(map(len, item_ids))
     return min(lengths) > 0 and max(lengths) * _MAX_BYTES_OF_CHARACTER <= MAX_ITEM_ID_BYTES
+
+
+def _filter_violations(message: recall_pb2.Filter, attributes: _Attributes) -> Sequence[Violation]:
+    malformed = list(form_violations(message))
+    return malformed or filter_violations(to_filter(message), dict(attributes))
+
+
+@lru_cache(maxsize=1024)
+def _remembered_violations(wire: bytes, attributes: _Attributes) -> Sequence[Violation]:
+    """Of a serialised filter. Most questions bring one of a few: to judge four predicates anew takes 0.2 ms."""
+    return _filter_violations(recall_pb2.Filter.FromString(wire), attributes)
 
 
 def _prompt_violations(num_tokens: int, bundle: BundleInfo) -> Iterator[Violation]:

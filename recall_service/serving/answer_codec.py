@@ -17,7 +17,7 @@ from recall_service.serving.query import RecallAnswer, ServedFrom, Timings
 from recall_service.stubs.recall.v1 import cache_pb2
 
 # Raise it when the meaning of a stored answer changes: older values then read as misses.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class StoredAnswer(NamedTuple):
@@ -45,6 +45,7 @@ def encode(answer: RecallAnswer, key: bytes, fresh_until_unix_ms: int = 0) -> by
         score_space=answer.score_space.name,
         beam_width=answer.beam_width,
         unknown_history_items=answer.unknown_history_items,
+        unknown_excluded_items=answer.unknown_excluded_items,
     ).SerializeToString()
     return cache_pb2.CachedAnswer(
         format_version=FORMAT_VERSION,
@@ -103,6 +104,7 @@ def _answer(payload: cache_pb2.CachedPayload) -> RecallAnswer:
         score_space=ScoreSpace[payload.score_space],
         beam_width=payload.beam_width,
         unknown_history_items=payload.unknown_history_items,
+        unknown_excluded_items=payload.unknown_excluded_items,
         rows_forwarded=0,
         rows_skipped=0,
         timings=Timings(),

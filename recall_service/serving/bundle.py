@@ -1,7 +1,7 @@
 """A bundle: model, SID tokens, prompt and catalogue, loaded and checked against each other before anyone is served."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,26 +14,33 @@ from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
 from item_catalog.sources import read_source
 from item_catalog.storage import open_catalog
+from item_catalog.store import CatalogStore, Snapshot, is_store
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.models.loader import load_decoder
 from recall_service.errors import BundleError, InvalidRequest, SetupError, Violation
 from recall_service.serving.bundle_file import BUNDLE_FILE, BundleFile, CatalogSection, read_bundle_file
 from recall_service.serving.prompt import PromptTemplate, check_template, make_template
-from recall_service.serving.sid_tokens import sid_token_ids
+from recall_service.serving.sid_tokens import check_tokens, sid_token_ids
 from recall_service.serving.text_encoder import HuggingFaceEncoder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """What is served under one name. Immutable; `version` and `catalog.version` follow from the content."""
+    """What is served under one name. Immutable; `version` and `catalog.version` follow from the content.
+
+    store, snapshot: where the catalogue lies and what of that it is; None for one that is in no store.
+    """
 
     file: BundleFile
+    directory: Path
     version: str
     model: Decoder
     catalog: Catalog
     constraint: TrieConstraint
     template: PromptTemplate
+    store: CatalogStore | None = None
+    snapshot: Snapshot | None = None
 
     @property
     def name(self) -> str:
@@ -65,6 +72,23 @@ class Bundle:
         newest = positions[known][-self.file.prompt.max_history :]
         return self.template.build(self.catalog.sids_of(newest)), num_unknown
 
+    def with_snapshot(self, snapshot: Snapshot) -> "Bundle":
+        """The same bundle over what its catalogue's store holds. A trie that is this one's keeps its constraint.
+
+        Raises BundleError when the model cannot search it: other codebooks, or a code without a token.
+        """
+        catalog = snapshot.catalog
+        if catalog.layout != self.catalog.layout:
+            raise BundleError(
+                f"catalogue {catalog.version}: codebooks {catalog.layout.codebook_sizes}; those of bundle {self.name} "
+                f"are {self.catalog.layout.codebook_sizes}: publish it with the same, or reload the bundle"
+            )
+        constraint = self.constraint
+        if catalog.trie is not self.catalog.trie:
+            check_tokens(self.template.level_tokens, self.file.sid.tokens, catalog.trie)
+            constraint = TrieConstraint(catalog.trie, self.template.level_tokens, self.model.device)
+        return replace(self, catalog=catalog, constraint=constraint, snapshot=snapshot)
+
 
 def load_bundle(directory: Path, device: str = "cpu") -> Bundle:
     """Load the bundle of `directory`/bundle.toml.
@@ -76,11 +100,24 @@ def load_bundle(directory: Path, device: str = "cpu") -> Bundle:
     if not os.path.isdir(model_path):  # Path.is_dir raises for a name that is too long
         raise BundleError(f"{directory / BUNDLE_FILE}: model.path {file.model.path!r} is no directory; correct it")
     model = load_decoder(model_path, file.model.dtype, device)
-    catalog = _load_catalog(directory, file.catalog)
+    store, snapshot = _open_store(directory, file.catalog)
+    catalog = snapshot.catalog if snapshot else _load_catalog(directory, file.catalog)
     try:
-        return _assemble(directory, file, model, catalog, HuggingFaceEncoder(model_path))
+        bundle = _assemble(directory, file, model, catalog, HuggingFaceEncoder(model_path))
+        return replace(bundle, store=store, snapshot=snapshot)
     except BundleError as error:
         raise BundleError(f"{directory / BUNDLE_FILE}: {error}") from None
+
+
+def _open_store(directory: Path, section: CatalogSection) -> tuple[CatalogStore, Snapshot] | tuple[None, None]:
+    """The store at catalog.path and its current version with all updates, if there is one."""
+    path = directory / section.path
+    if not (os.path.isdir(path) and is_store(path)):
+        return None, None
+    if section.codebook_sizes is not None:
+        raise BundleError(f"{directory / BUNDLE_FILE}: catalog.codebook_sizes is for a source file; remove it")
+    store = CatalogStore(path)
+    return store, store.load()
 
 
 def _load_catalog(directory: Path, section: CatalogSection) -> Catalog:
@@ -100,7 +137,7 @@ def _load_catalog(directory: Path, section: CatalogSection) -> Catalog:
         raise BundleError(f"{directory / BUNDLE_FILE}: catalog.{error}") from None
     source = read_source(path)
     try:
-        return build_catalog(layout, source.sids, source.item_ids)
+        return build_catalog(layout, source.sids, source.item_ids, source.attributes)
     except CatalogError as error:
         raise CatalogError(f"{path}: {error}") from None
 
@@ -115,6 +152,7 @@ def _assemble(
     check_template(template, file.prompt, encoder, file.sid.tokens, sample)
     bundle = Bundle(
         file=file,
+        directory=directory,
         version=_version(file, directory / file.model.path),
         model=model,
         catalog=catalog,

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from recall_service.engine.engine import BeamEngine, Completion
@@ -57,10 +57,8 @@ class EngineRunner:
         self.step_started: float | None = None
         self.failed_steps = 0
         self._observer = observer or NullObserver()
-        self._observer.engine_health(name, healthy=True)
         self._tickets: dict[int, Ticket] = {}  # by the engine's names; the thread's own
         self._awaited: set[Ticket] = set()  # those that somebody awaits; the loop's own
-        self._last_answered: BeamRequest | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
@@ -126,9 +124,9 @@ class EngineRunner:
         if problem is not None:
             self._give_up(NotReady(problem))
 
-    def probe(self) -> None:
-        """Have an idle engine search once more what it answered last, past the gate: a step that ends well shows."""
-        self._inbox.put(self._submit_probe)
+    def probe(self, request: BeamRequest) -> None:
+        """Have an idle engine search something, past the gate and for nobody: a step that ends well shows."""
+        self._inbox.put(partial(self._submit_probe, request))
 
     def tell_to_stop(self) -> None:
         """Let nobody in any more; the thread ends after the running step, which nobody waits for here."""
@@ -151,21 +149,25 @@ class EngineRunner:
 
     def _run(self) -> None:
         while not self._stopping:
-            try:
-                self._run_inbox(wait=self.engine.is_idle)
-                self.step_started = time.monotonic()
-                completed = self.engine.step()
-                has_failed = any(map(_is_failure_of_step, completed))
-            except Exception as error:  # a fault of ours must not end the thread that serves everyone
-                logger.exception("a step of the engine raised; its requests fail")
-                completed = self.engine.abort(EngineFailure(f"the step failed: {type(error).__name__}"))
-                has_failed = True
-            finally:
-                self.step_started = None
-            self.failed_steps += has_failed
-            self._deliver(completed)
+            self._deliver(self._turn())  # in no variable: it would keep the last error's frames while the thread waits
         self._run_inbox(wait=False)
         self._deliver(self.engine.abort(NotReady("the engine is stopping")))
+
+    def _turn(self) -> list[Completion]:
+        """What lies in the inbox, and a step."""
+        try:
+            self._run_inbox(wait=self.engine.is_idle)
+            self.step_started = time.monotonic()
+            completed = self.engine.step()
+            has_failed = any(map(_is_failure_of_step, completed))
+        except Exception as error:  # a fault of ours must not end the thread that serves everyone
+            logger.exception("a step of the engine raised; its requests fail")
+            completed = self.engine.abort(EngineFailure(f"the step failed: {type(error).__name__}"))
+            has_failed = True
+        finally:
+            self.step_started = None
+        self.failed_steps += has_failed
+        return completed
 
     def _run_inbox(self, *, wait: bool) -> None:
         try:
@@ -192,9 +194,9 @@ class EngineRunner:
         else:
             self._tickets[ticket.request_id] = ticket
 
-    def _submit_probe(self) -> None:
-        if self._last_answered is not None and self.engine.is_idle:
-            self.engine.submit(replace(self._last_answered, deadline=None))
+    def _submit_probe(self, request: BeamRequest) -> None:
+        if self.engine.is_idle:
+            self.engine.submit(request)
 
     def _cancel(self, ticket: Ticket) -> None:
         if ticket.request_id not in self._tickets:
@@ -214,7 +216,6 @@ class EngineRunner:
             if ticket is None:  # a probe
                 continue
             if isinstance(outcome, BeamResult):
-                self._last_answered = ticket.request
                 answered_work += ticket.place.work
             self._end(ticket, outcome)
         more_waits = self.engine.num_waiting > 0

@@ -13,7 +13,7 @@ class Observer(Protocol):
     """
 
     def stage(self, stage: str, seconds: float) -> None:
-        """A stage ended: validate, cache_get, prompt, queue, prefill, decode, map, cache_put, serialize.
+        """A stage ended: validate, cache_get, filter, prompt, queue, prefill, decode, map, cache_put, serialize.
 
         And select, a part of decode, where the engine can tell the two apart.
         """
@@ -35,7 +35,7 @@ class Observer(Protocol):
         """A question ended in an error."""
 
     def short(self, reason: str) -> None:
-        """An answer was short: catalog_exhausted or beam_too_narrow."""
+        """An answer was short: catalog_exhausted, beam_too_narrow or filter_too_narrow."""
 
     def rejected(self, reason: str) -> None:
         """A question was refused before any work, by whatever `Overloaded.limit` names, or for being invalid.
@@ -73,6 +73,24 @@ class Observer(Protocol):
     def rows_skipped(self, phase: str, rows: int) -> None:
         """So many rows of one search did not have to be run: phase is decode."""
 
+    def filter_resolved(self, result: str, seconds: float) -> None:
+        """What a filter keeps is known: it was remembered (hit), or looked up in the catalogue (computed)."""
+
+    def unknown_excluded(self, count: int) -> None:
+        """So many of the items that a question excludes are not in the catalogue."""
+
+    def bundle(self, bundle: str, version: str, score_space: str) -> None:
+        """A bundle went live, in place of the one of that name, if any."""
+
+    def catalog(self, bundle: str, version: str, items: int) -> None:
+        """A catalogue went live in a bundle, in place of the one before, if any."""
+
+    def reloaded(self, kind: str, result: str) -> None:
+        """A bundle or a catalogue (kind) was to go live while serving: result is ok or failed."""
+
+    def warmed_up(self, bundle: str, seconds: float) -> None:
+        """A bundle is warm."""
+
 
 class NullObserver:
     """Listens to nothing; the default everywhere."""
@@ -102,6 +120,12 @@ class NullObserver:
     def engine_health(self, bundle: str, *, healthy: bool) -> None: ...
     def prefix_tokens(self, *, hit: int, miss: int) -> None: ...
     def rows_skipped(self, phase: str, rows: int) -> None: ...
+    def filter_resolved(self, result: str, seconds: float) -> None: ...
+    def unknown_excluded(self, count: int) -> None: ...
+    def bundle(self, bundle: str, version: str, score_space: str) -> None: ...
+    def catalog(self, bundle: str, version: str, items: int) -> None: ...
+    def reloaded(self, kind: str, result: str) -> None: ...
+    def warmed_up(self, bundle: str, seconds: float) -> None: ...
 
 
 class Tracer(Protocol):

@@ -1,4 +1,4 @@
-"""One question from arrival to answer: pin a bundle, look in the cache, build the prompt, search, map to items."""
+"""One question from arrival to answer: pin a bundle, ask the cache, make the prompt, filter, search, map to items."""
 
 import asyncio
 import time
@@ -20,11 +20,12 @@ from recall_service.errors import (
     RecallError,
     Violation,
 )
+from recall_service.serving.answers import no_beams, to_answer
 from recall_service.serving.cache_key import cache_key
 from recall_service.serving.hooks import NullTracer, Observer, Tracer
-from recall_service.serving.items import items_of_beams
-from recall_service.serving.items_wire import encode_items
-from recall_service.serving.query import BundleInfo, CacheMode, RecallAnswer, RecallQuery, ServedFrom, Timings
+from recall_service.serving.lookup import look_up
+from recall_service.serving.narrowing import Narrowing, is_narrowed, narrow
+from recall_service.serving.query import BundleInfo, CacheMode, RecallAnswer, RecallQuery, ServedFrom
 from recall_service.serving.refreshes import REFRESH_SECONDS
 from recall_service.serving.registry import LiveBundle, Registry
 from recall_service.serving.result_cache import ResultCache
@@ -84,6 +85,9 @@ class Pipeline:
             include_steps=query.include_steps,
             history=query.history,
             prompt=query.prompt,
+            wanted=query.filter,
+            exclude_item_ids=query.exclude_item_ids,
+            exclude_history=query.exclude_history,
         )
         asked = time.monotonic()
         resolved = partial(replace, query, num_items=num_items, beam_width=beam_width)  # costs, and most are cached
@@ -114,17 +118,45 @@ class Pipeline:
         started = time.monotonic()
         self._tracer.span("cache", asked, started, result="miss" if query.cache_mode is CacheMode.USE else "bypass")
         live.runner.gate.check(_demand(query, live))  # a refusal must cost little: under overload most are refused
-        prompt, num_unknown = _prompt(query, live)
+        prompt, num_unknown = await look_up(len(query.history or ()), _prompt, query, live)
         ended = time.monotonic()
         self._observer.stage("prompt", ended - started)
         self._tracer.span("prompt", started, ended, tokens=len(prompt))
+        narrowing = await self._narrow(query, live) if is_narrowed(query) else None
+        if narrowing is not None and not narrowing.num_left:
+            nothing = no_beams(narrowing.constraint.num_steps, with_ranks=query.include_steps)
+            return to_answer(query, live, narrowing, nothing, num_unknown)
+        result = await self._search(query, live, narrowing, prompt, progress)
+        started = time.monotonic()
+        answer = to_answer(query, live, narrowing, result, num_unknown)
+        ended = time.monotonic()
+        self._observer.stage("map", ended - started)
+        self._tracer.span("map", started, ended, items=len(answer.item_ids))
+        return answer
+
+    async def _narrow(self, query: RecallQuery, live: LiveBundle) -> Narrowing:
+        started = time.monotonic()
+        narrowing = await narrow(query, live.bundle.catalog, live.bundle.constraint, live.filters)
+        ended = time.monotonic()
+        self._observer.stage("filter", ended - started)
+        self._tracer.span("filter", started, ended, items=narrowing.num_left)
+        return narrowing
+
+    async def _search(
+        self,
+        query: RecallQuery,
+        live: LiveBundle,
+        narrowing: Narrowing | None,
+        prompt: NDArray[np.int64],
+        progress: _Progress,
+    ) -> BeamResult:
         result = await live.runner.search(
             BeamRequest(
                 prompt=prompt,
                 beam_width=query.beam_width,
-                constraint=live.bundle.constraint,
+                constraint=live.bundle.constraint if narrowing is None else narrowing.constraint,
                 score_space=live.info.score_space,
-                num_results=query.num_items,  # always enough, since every leaf holds an item
+                num_results=query.num_items,  # always enough, since every live leaf holds an item
                 search_mode=query.search_mode,
                 row_budget=live.bundle.file.search.proven_row_budget,
                 deadline=query.deadline,
@@ -136,17 +168,12 @@ class Pipeline:
         num_cached = result.cached_prompt_tokens
         self._observer.prefix_tokens(hit=num_cached, miss=len(prompt) - num_cached)
         self._observer.rows_skipped("decode", result.rows_skipped)
-        started = time.monotonic()
-        answer = _to_answer(query, live, result, num_unknown)
-        ended = time.monotonic()
         for stage in ("queue", "prefill", "decode"):
-            self._observer.stage(stage, getattr(answer.timings, f"{stage}_seconds"))
+            self._observer.stage(stage, getattr(result, f"{stage}_seconds"))
         if result.select_seconds is not None:
             self._observer.stage("select", result.select_seconds)
-        self._observer.stage("map", ended - started)
         trace_search(self._tracer, result)
-        self._tracer.span("map", started, ended, items=len(answer.item_ids))
-        return answer
+        return result
 
     def _report_answer(self, scene: str, answer: RecallAnswer, seconds: float) -> None:
         outcome = "ok" if answer.served_from is ServedFrom.ENGINE else "cached"
@@ -162,6 +189,8 @@ class Pipeline:
             beam_width=answer.beam_width,
             unknown_history=answer.unknown_history_items,
         )
+        if answer.unknown_excluded_items:
+            self._observer.unknown_excluded(answer.unknown_excluded_items)
 
     def _report_failure(
         self, scene: str, error: BaseException, seconds: float, query: RecallQuery, progress: _Progress
@@ -224,32 +253,3 @@ def _checked_tokens(token_ids: tuple[int, ...], vocab_size: int) -> NDArray[np.i
             ]
         )
     return prompt
-
-
-def _to_answer(query: RecallQuery, live: LiveBundle, result: BeamResult, num_unknown: int) -> RecallAnswer:
-    found = items_of_beams(result, live.bundle.catalog, query.num_items)
-    assert result.leaves is not None
-    scores = result.scores[found.beams].astype(np.float64)
-    sids = live.bundle.catalog.trie.leaf_sids(result.leaves[found.beams])
-    step_log_probs = result.log_probs[found.beams] if query.include_steps else None
-    step_ranks = result.ranks[found.beams] if result.ranks is not None else None
-    return RecallAnswer(
-        item_ids=found.item_ids,
-        scores=scores,
-        sids=sids,
-        step_log_probs=step_log_probs,
-        step_ranks=step_ranks,
-        items_wire=encode_items(found.item_ids, scores, sids, step_log_probs, step_ranks),
-        short_reason=found.short_reason,
-        proven_count=found.proven_count,
-        served_from=ServedFrom.ENGINE,
-        bundle=live.info.name,
-        bundle_version=live.info.version,
-        catalog_version=live.info.catalog_version,
-        score_space=live.info.score_space,
-        beam_width=query.beam_width,
-        unknown_history_items=num_unknown,
-        rows_forwarded=result.rows_forwarded,
-        rows_skipped=result.rows_skipped,
-        timings=Timings(result.queue_seconds, result.prefill_seconds, result.decode_seconds),
-    )

@@ -41,7 +41,8 @@ class RecallQuery:
 
     Zero for `num_items` or `beam_width`, and an empty `bundle`, mean the default; a PROVEN search is by default
     `num_items` wide.
-    filter: what items must satisfy; None: nothing. exclude_item_ids: what is left out; exclude_history: the history too.
+    filter: what items must satisfy; None: nothing. exclude_item_ids: what is left out; exclude_history: all of the
+    history, too.
     `deadline` is in seconds of `time.monotonic()`.
     """
 
@@ -77,7 +78,9 @@ class RecallAnswer:
     sids: int32 [n, levels].
     step_log_probs float32 [n, levels] and step_ranks int32 [n, levels]: only when the question asked for steps.
     items_wire: all of the above as `encode_items` makes it, shared by everyone who gets this answer.
-    proven_count: the first so many are the model's true top of the whole catalogue.
+    proven_count: the first so many are the model's true top of the whole catalogue, or of what filter and exclusions
+        leave of it.
+    unknown_excluded_items: how many different ones of `exclude_item_ids` the catalogue does not know.
     """
 
     item_ids: tuple[str, ...]

@@ -1,58 +1,77 @@
-"""Which bundles are live. A request pins one and keeps it to its end."""
+"""Which bundles are live. A request pins one and keeps it to its end, whatever goes live meanwhile."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 
-from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest
-from recall_service.engine.scheduler import EngineLimits
-from recall_service.errors import BundleError, EngineFailure, Overloaded, SetupError, UnknownVersion
-from recall_service.serving.bundle import Bundle, check_setup
+from recall_service.errors import EngineFailure, Overloaded, SetupError, UnknownVersion
+from recall_service.serving.bundle import Bundle
 from recall_service.serving.engine_runner import STOP_SECONDS, EngineRunner
-from recall_service.serving.hooks import Observer
+from recall_service.serving.filter_cache import FilterCache
 from recall_service.serving.query import BundleInfo
 
+_SECONDS_BETWEEN_LOOKS = 0.05  # at whether a request still needs an engine that is replaced
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LiveBundle:
-    """A bundle, the engine that searches it, and what callers may know of it."""
+    """A bundle, the engine that searches it, what filters leave of it, and what callers may know of it.
+
+    Nothing but requests and the registry holds on to one, so that a catalogue is freed with its last request.
+    """
 
     bundle: Bundle
     runner: EngineRunner
     info: BundleInfo
+    filters: FilterCache
 
-    async def warm_up(self) -> None:
-        """Search once with the widest beam after the longest history prompt, so that no caller pays for first times.
-
-        A GPU's engine also makes ready the steps of any number of requests of the default width.
-        Raises SetupError when that fails.
-        """
-        template, prompt = self.bundle.template, self.bundle.file.prompt
+    def sample_search(self, beam_width: int) -> BeamRequest:
+        """A search after the longest history prompt."""
         trie = self.bundle.catalog.trie
-        leaves = np.arange(prompt.max_history) % trie.num_leaves
-        widest = BeamRequest(
-            prompt=template.build(trie.leaf_sids(leaves)),
-            beam_width=self.info.max_beam_width,
+        leaves = np.arange(self.bundle.file.prompt.max_history) % trie.num_leaves
+        return BeamRequest(
+            prompt=self.bundle.template.build(trie.leaf_sids(leaves)),
+            beam_width=beam_width,
             constraint=self.bundle.constraint,
             score_space=self.info.score_space,
         )
+
+    async def warm_up(self, patience_seconds: float = 0.0) -> None:
+        """Search once with the widest beam after the longest history prompt, so that no caller pays for first times.
+
+        A GPU's engine also makes ready the steps of any number of requests of the default width.
+        patience_seconds: how long to come back to an engine that is full.
+        Raises SetupError when that fails.
+        """
+        widest = self.sample_search(self.info.max_beam_width)
+        until = time.monotonic() + patience_seconds
         try:
-            await self.runner.search(widest)
+            while True:
+                try:
+                    await self.runner.search(widest)
+                    break
+                except Overloaded as error:
+                    if time.monotonic() + error.retry_after_seconds > until:
+                        raise
+                    await asyncio.sleep(error.retry_after_seconds)
             await self.runner.prepare(replace(widest, beam_width=self.info.default_beam_width))
         except (EngineFailure, Overloaded) as error:
             raise SetupError(f"bundle {self.info.name}: its first search failed: {error}") from error
 
 
 class Registry:
-    """Live bundles by name, the default one first."""
+    """Live bundles by name, the default one first. Changed by one event loop; `load` is for any thread."""
 
     def __init__(self, live: Sequence[LiveBundle]) -> None:
         self._live = {entry.info.name: entry for entry in live}
         self._infos = tuple(entry.info for entry in live)
+        self._alive = WeakSet(live)  # those too that were replaced and that a request still pins
+        self._retired: list[EngineRunner] = []
 
     def __iter__(self) -> Iterator[LiveBundle]:
         return iter(self._live.values())
@@ -70,11 +89,36 @@ class Registry:
             raise UnknownVersion(f"bundle {name!r} is not served here; served are {', '.join(self._live)}")
         return self._live[name]
 
+    def replace(self, live: LiveBundle) -> LiveBundle:
+        """From now on `live` is pinned under its name; returns what was before.
+
+        The engine of that one, if another, runs on until `retire`.
+        """
+        before = self._live[live.info.name]
+        self._alive.add(live)
+        self._live = {**self._live, live.info.name: live}  # anew: the scraper's thread may be walking through the old
+        self._infos = tuple(entry.info for entry in self)
+        if live.runner is not before.runner:
+            self._retired.append(before.runner)
+        return before
+
+    async def retire(self, runner: EngineRunner, seconds: float) -> None:
+        """Stop an engine that was replaced, once no request needs it any more, and at the latest after `seconds`.
+
+        What still runs then fails with NotReady.
+        """
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and any(entry.runner is runner for entry in self._alive):  # noqa: ASYNC110
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        await asyncio.to_thread(runner.stop)
+        self._retired.remove(runner)
+
     def load(self) -> Mapping[str, float]:
         """How full the engines are now, summed over bundles: requests, rows, and pages of context.
 
         And for how long, in seconds, the one that has waited longest has waited. What has entered an engine's gate
-        and does not run counts as waiting, whether or not the engine has seen it yet.
+        and does not run counts as waiting, whether or not the engine has seen it yet. Engines that were replaced do not
+        count.
         """
         runners = [entry.runner for entry in self]
         engines = [runner.engine for runner in runners]
@@ -97,76 +141,8 @@ class Registry:
         What still runs fails with NotReady.
         """
         until = time.monotonic() + STOP_SECONDS
-        for entry in self:
-            entry.runner.tell_to_stop()
-        for entry in self:
-            entry.runner.stop(until - time.monotonic())
-
-
-def open_registry(
-    directories: Sequence[Path], default: str, limits: EngineLimits, observer: Observer, device: str = "cpu"
-) -> Registry:
-    """Load bundles, check that the engine's limits carry them, and start an engine for each.
-
-    device: where the models live, cpu or cuda.
-    default: name of the bundle asked when a request names none; empty for the first directory's.
-    Raises SetupError before any engine is started.
-    """
-    if not directories:
-        raise BundleError("bundles: none given; name at least one bundle directory")
-    bundles: dict[str, Bundle] = {}
-    for directory in directories:
-        bundle = check_setup(directory, device)
-        if bundle.name in bundles:
-            raise BundleError(f"{directory}: another bundle is called {bundle.name!r}; rename one")
-        _check_limits(bundle, limits)
-        bundles[bundle.name] = bundle
-    if default and default not in bundles:
-        raise BundleError(f"default_bundle: {default!r} is none of {', '.join(bundles)}; correct it")
-    ordered = sorted(bundles.values(), key=lambda bundle: bundle.name != default) if default else bundles.values()
-    return Registry([_go_live(bundle, limits, observer) for bundle in ordered])
-
-
-def _check_limits(bundle: Bundle, limits: EngineLimits) -> None:
-    search, prompt = bundle.file.search, bundle.file.prompt
-    if search.max_beam_width > limits.max_rows:
-        raise BundleError(
-            f"bundle {bundle.name}: search.max_beam_width is {search.max_beam_width}, the setting max_rows is "
-            f"{limits.max_rows}; raise the setting or lower the width"
-        )
-    most_rows = replace(limits, max_steps=bundle.catalog.layout.num_levels).num_slots + 1  # the prompt takes no slot
-    if search.proven_row_budget > most_rows:
-        raise BundleError(
-            f"bundle {bundle.name}: search.proven_row_budget is {search.proven_row_budget}, with the setting max_rows "
-            f"at {limits.max_rows} a search can keep {most_rows}; raise the setting or lower the budget"
-        )
-    longest = bundle.template.length(prompt.max_history)
-    if longest > limits.max_prompt_tokens:
-        raise BundleError(
-            f"bundle {bundle.name}: prompt.max_history {prompt.max_history} makes {longest} tokens, the setting "
-            f"max_prompt_tokens is {limits.max_prompt_tokens}; raise the setting or lower max_history"
-        )
-
-
-def _go_live(bundle: Bundle, limits: EngineLimits, observer: Observer) -> LiveBundle:
-    engine = BeamEngine(
-        bundle.model,
-        replace(limits, max_steps=bundle.catalog.layout.num_levels),
-        observe_step=lambda step: observer.step(step.phase, requests=step.requests, rows=step.rows),
-    )
-    search = bundle.file.search
-    info = BundleInfo(
-        name=bundle.name,
-        version=bundle.version,
-        catalog_version=bundle.catalog.version,
-        catalog_items=bundle.catalog.num_items,
-        codebook_sizes=bundle.catalog.layout.codebook_sizes,
-        score_space=search.score_space,
-        default_beam_width=search.beam_width,
-        max_beam_width=search.max_beam_width,
-        default_num_items=search.num_items,
-        max_num_items=search.max_num_items,
-        max_prompt_tokens=min(bundle.max_prompt_tokens, limits.max_prompt_tokens),
-        max_history=bundle.file.prompt.max_history,
-    )
-    return LiveBundle(bundle, EngineRunner(engine, bundle.name, observer), info)
+        runners = [*(entry.runner for entry in self), *self._retired]
+        for runner in runners:
+            runner.tell_to_stop()
+        for runner in runners:
+            runner.stop(until - time.monotonic())

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from item_catalog.trie import PrefixTrie
+from item_catalog.updates import ItemUpdates
 from recall_service.engine.constraint import NO_TOKEN
-from recall_service.errors import BundleError
+from recall_service.errors import BundleError, Violation
 from recall_service.serving.text_encoder import TextEncoder
 
 
@@ -24,6 +25,28 @@ def sid_token_ids(
             f"sid.tokens: {len(templates)} levels; the catalogue's SIDs have {trie.num_levels}: give one template each"
         )
     return tuple(_level_ids(encoder, template, level, trie, vocab_size) for level, template in enumerate(templates))
+
+
+def check_tokens(level_tokens: Sequence[NDArray[np.int64]], templates: Sequence[str], trie: PrefixTrie) -> None:
+    """Whether another trie over the same codebooks can be searched. Raises BundleError for a code without a token."""
+    for level, (tokens, codes) in enumerate(zip(level_tokens, trie.codes, strict=True)):
+        lacking = codes[tokens[codes] == NO_TOKEN]
+        if len(lacking):
+            text = templates[level].replace("{code}", str(lacking[0]))
+            raise BundleError(
+                f"sid.tokens[{level}]: {text!r} is no token of the model; give the items of code {lacking[0]} another "
+                "SID, or add it to the tokenizer and resize the model"
+            )
+
+
+def token_violations(updates: ItemUpdates, level_tokens: Sequence[NDArray[np.int64]]) -> list[Violation]:
+    """The codes of new SIDs that are no tokens of the model. What is no code at all is the catalogue's to refuse."""
+    return [
+        Violation(f"upserts[{row}].sid[{level}]", f"{code}; the model has no token for it, so give another code")
+        for row, upsert in enumerate(updates.upserts)
+        for level, (code, tokens) in enumerate(zip(upsert.sid or (), level_tokens, strict=False))
+        if 0 <= code < len(tokens) and tokens[code] == NO_TOKEN
+    ]
 
 
 def _level_ids(encoder: TextEncoder, template: str, level: int, trie: PrefixTrie, vocab_size: int) -> NDArray[np.int64]:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 
 from recall_service.serving.engine_runner import EngineRunner
+from recall_service.serving.registry import LiveBundle
 
 logger = logging.getLogger(__name__)
 
@@ -15,23 +16,24 @@ _MOST_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Watchdog:
-    """Looks after engines from the event loop. While one of them is of no use, its gate is shut.
+    """Looks after the engines of live bundles, from the event loop. While one is of no use, its gate is shut.
 
+    live: gone through anew at every look, for bundles are replaced.
     stuck_step_seconds: how long a step may take.
     on_change: told whether all engines are healthy whenever that changes; at first they count as healthy.
     """
 
     def __init__(
         self,
-        runners: Sequence[EngineRunner],
+        live: Iterable[LiveBundle],
         *,
         stuck_step_seconds: float,
         on_change: Callable[[bool], Awaitable[None]],
     ) -> None:
-        self._runners = runners
+        self._live = live
         self._stuck_step_seconds = stuck_step_seconds
         self._on_change = on_change
-        self._problems: dict[str, str] = {}  # what is wrong, by the name of the engine
+        self._problems: dict[EngineRunner, str] = {}
         self._said_healthy = True
 
     async def run(self) -> None:
@@ -46,17 +48,21 @@ class Watchdog:
 
     async def look(self) -> None:
         """Look once at every engine. One that fails its steps is asked something, for nobody else asks it any more."""
-        for runner in self._runners:
+        live_now = list(self._live)
+        runners = {live.runner for live in live_now}
+        self._problems = {runner: problem for runner, problem in self._problems.items() if runner in runners}
+        for live in live_now:
+            runner = live.runner
             problem = self._problem_of(runner)
-            if problem is None and self._problems.pop(runner.name, None) is not None:
+            if problem is None and self._problems.pop(runner, None) is not None:
                 logger.info("engine %s is well again", runner.name)
                 runner.refuse(None)
-            elif problem is not None and runner.name not in self._problems:
+            elif problem is not None and runner not in self._problems:
                 logger.error("engine %s: %s", runner.name, problem)
-                self._problems[runner.name] = problem
+                self._problems[runner] = problem
                 runner.refuse(f"{problem}; ask another replica")
             if runner.failed_steps >= FAILED_STEPS and runner.step_started is None:
-                runner.probe()
+                runner.probe(live.sample_search(live.info.default_beam_width))
         healthy = not self._problems
         if healthy != self._said_healthy:
             await self._on_change(healthy)

@@ -13,8 +13,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from item_catalog import filters
 from recall_service.client import (
     AsyncRecallClient,
+    InRange,
+    IsIn,
+    NotIn,
     Question,
     RecallClientError,
     RecalledItem,
@@ -40,6 +44,14 @@ async def test_every_argument_reaches_the_backend(ask: Ask) -> None:
             bundle="main",
             num_items=2,
             beam_width=30,
+            where=[
+                IsIn("category", ["shoes", "boots"]),
+                NotIn("in_stock", {False}),
+                InRange("price", above=1, at_most=30.5),
+                InRange("published", at_least=-5, below=7),
+            ],
+            exclude_item_ids=["z"],
+            exclude_history=True,
             scene="feed",
             user_id="someone",
             request_id="r-7",
@@ -56,6 +68,16 @@ async def test_every_argument_reaches_the_backend(ask: Ask) -> None:
         bundle="main",
         num_items=2,
         beam_width=30,
+        filter=filters.Filter(
+            (
+                filters.IsIn("category", ("shoes", "boots")),
+                filters.NotIn("in_stock", (False,)),
+                filters.InRange("price", above=1, at_most=30.5),
+                filters.InRange("published", at_least=-5, below=7),
+            )
+        ),
+        exclude_item_ids=("z",),
+        exclude_history=True,
         search_mode=SearchMode.PROVEN,
         cache_mode=CacheMode.BYPASS,
         priority=Priority.HIGH,
@@ -82,6 +104,7 @@ async def test_the_result_holds_every_field_of_the_response(ask: Ask) -> None:
         score_space="CODEBOOK",
         beam_width=20,
         unknown_history_items=4,
+        unknown_excluded_items=6,
         rows_forwarded=61,
         rows_skipped=17,
         attribution_token=result.attribution_token,
@@ -206,12 +229,34 @@ async def test_a_batch_that_is_refused_as_a_whole_raises(ask: Ask) -> None:
     [
         ({"history": "B001"}, "history: 'B001' is one string; give a list of item ids"),
         ({"history": ["a", 7]}, "history: 7 is no item id; give strings"),
+        ({"history": ["a"], "exclude_item_ids": "B1"}, "exclude_item_ids: 'B1' is one string; give a list of item ids"),
+        ({"history": ["a"], "exclude_item_ids": [7]}, "exclude_item_ids: 7 is no item id; give strings"),
+        (
+            {"history": ["a"], "where": IsIn("a", [1])},
+            "where: IsIn(attribute='a', values=[1]) is one predicate; give a",
+        ),
+        ({"history": ["a"], "where": ["a=1"]}, "where[0]: 'a=1' is no predicate; give IsIn, NotIn or InRange"),
+        ({"history": ["a"], "where": [IsIn(1, [2])]}, "where[0]: 1 is no attribute; give its name"),
+        ({"history": ["a"], "where": [NotIn("a", "shoes")]}, "where[0]: 'shoes' is one string; give a list of values"),
+        (
+            {"history": ["a"], "where": [IsIn("a", [None])]},
+            "where[0]: None is no value; give text, an integer, a number",
+        ),
+        ({"history": ["a"], "where": [IsIn("a", [2**63])]}, "where[0]: Value out of range: 9223372036854775808"),
+        (
+            {"history": ["a"], "where": [IsIn("b", [1]), InRange("a", above=1, at_least=2)]},
+            "where[1]: both at_least and above are given; give one of them",
+        ),
         ({"history": ["a"], "priority": "urgent"}, "priority: 'urgent'; give one of low, normal, high"),
         ({"history": ["a"], "cache": "off"}, "cache: 'off'; give one of use, refresh, bypass"),
         ({"history": ["a"], "search_mode": "fast"}, "search_mode: 'fast'; give one of beam, proven"),
         ({"history": ["a"], "number": 1}, 'Protocol message RecallRequest has no "number" field'),
     ],
-    ids=["letters", "no string", "priority", "cache", "search mode", "unknown"],
+    ids=[
+        *("letters", "no string", "excluded letters", "excluded", "no list", "no predicate", "no name", "values"),
+        *("no value", "too large", "two bounds", "priority"),
+        *("cache", "search mode", "unknown"),
+    ],
 )
 async def test_what_no_message_can_carry_is_refused(ask: Ask, question: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):

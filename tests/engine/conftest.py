@@ -1,6 +1,7 @@
 """One tiny real checkpoint for all tests of the engine, and one thread, so that small matrices are not split."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from transformers import PreTrainedModel
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.models.loader import load_decoder
 from tests.make_checkpoint import make_model, write_checkpoint
+
+# It builds catalogues, which needs Arrow; the engine itself does not, and is tested where there is none.
+collect_ignore = [] if find_spec("pyarrow") else ["test_excluded_search.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,5 +1,7 @@
 """Steps of fixed shapes: which requests share one, how many are remembered, and when they are captured."""
 
+import copy
+import weakref
 from functools import cache, partial
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from recall_service.engine import fixed_steps
+from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.engine import BeamEngine, StepReport
 from recall_service.engine.fixed_steps import padded
 from recall_service.engine.models.decoder import Decoder
@@ -16,6 +19,7 @@ from recall_service.errors import Overloaded
 from tests.engine.driving import SMALL, ask, assert_all_free, assert_bitwise_equal, drain
 from tests.engine.fixed import VOCAB, FixedEngine, catalogue
 from tests.oracles.path_decoder import PathDecoder, random_path_logits
+from tests.oracles.tries import nodes_leading_to
 
 RaggedEngine = partial(BeamEngine, skip_rows=False)
 
@@ -50,13 +54,33 @@ def test_only_so_many_shapes_are_remembered(tiny_decoder: Decoder, monkeypatch: 
     assert len(engine._fixed_steps._steps) == 3
 
 
+def test_steps_go_with_their_catalogue_and_with_their_filter(tiny_decoder: Decoder) -> None:
+    """An engine outlives catalogues: what it remembers of one that nobody can ask for is memory lost."""
+    engine = FixedEngine(tiny_decoder, SMALL)
+    sids = catalogue(3).sids
+    kept = copy.copy(catalogue(3).constraint)
+    filtered = kept.keeping(nodes_leading_to(sorted(sids)[:20], sids))
+    live = weakref.ref(filtered.level_arrays(1).live)
+
+    def search(constraint: TrieConstraint) -> int:
+        (result,) = engine.search([ask(None, constraint_of=constraint)])
+        assert len(result.leaves) == 8
+        return len(engine._fixed_steps._steps)
+
+    assert [search(kept), search(filtered), search(filtered)] == [2, 4, 4]  # two depths each
+    del filtered
+    assert live() is not None  # the steps read it, and nobody has stepped since
+    assert search(kept) == 2
+    assert live() is None
+
+
 def test_what_was_prepared_serves_any_number_of_requests(tiny_decoder: Decoder) -> None:
     engine = FixedEngine(tiny_decoder, SMALL)  # 512 rows
     request = ask(catalogue(3), beam_width=64)
     engine.prepare(request)
     prepared = list(engine._fixed_steps._steps)
-    assert sorted({num_requests for _, num_requests in prepared}) == [1, 2, 3, 4, 6, 8]
-    assert {shape.depth for shape, _ in prepared} == {1, 2}
+    assert sorted({key.num_requests for key in prepared}) == [1, 2, 3, 4, 6, 8]
+    assert {key.shape.depth for key in prepared} == {1, 2}
     for count in (1, 5, 8):
         engine.search([ask(catalogue(3), [count, index], beam_width=64) for index in range(count)])
     assert set(engine._fixed_steps._steps) == set(prepared)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_service.engine.constraint import NO_TOKEN, TrieConstraint
-from tests.oracles.tries import Catalogue, trie_of
+from tests.oracles.tries import Catalogue, nodes_leading_to, trie_of
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -67,27 +67,82 @@ def test_a_code_without_a_token_is_in_no_codebook_and_may_be_of_no_item() -> Non
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
-@given(seed=st.integers(0, 10**6), count=st.integers(1, 60), share=st.sampled_from([0.0, 0.1, 0.5, 1.0]))
-def test_a_filter_leaves_the_children_that_lead_to_live_leaves(seed: int, count: int, share: float) -> None:
-    """Against the sets; the unfiltered constraint is untouched."""
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 60),
+    share_live=st.sampled_from([None, 0.0, 0.1, 0.5, 1.0]),
+    share_dead=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+)
+def test_what_a_filter_drops_and_a_request_excludes_is_no_child(
+    seed: int, count: int, share_live: float | None, share_dead: float
+) -> None:
+    """Against the sets, for rows that repeat, in any order; the constraint that it came from is untouched."""
     rng = np.random.default_rng(seed)
     catalogue = Catalogue.random(rng, (4, 3, 5), count, 12)
     leaves = sorted(catalogue.sids)
-    live = rng.random(len(leaves)) < share
-    kept = {sid for sid, is_live in zip(leaves, live, strict=True) if is_live}
-    filtered = catalogue.constraint.keeping(live)
+    kept = set(leaves) if share_live is None else {sid for sid in leaves if rng.random() < share_live}
+    left = {sid for sid in kept if rng.random() >= share_dead}
+    filtered = catalogue.constraint
+    if share_live is not None:
+        filtered = filtered.keeping(nodes_leading_to(kept, leaves))
+    dead = [
+        np.flatnonzero(was_live & ~is_live)
+        for was_live, is_live in zip(nodes_leading_to(kept, leaves), nodes_leading_to(left, leaves), strict=True)
+    ]
+    narrowed = filtered.without(dead)
+    assert narrowed.has_exclusions == (left != kept)
+    assert not filtered.has_exclusions
     for level in range(3):
         prefixes, deeper = (sorted({sid[:depth] for sid in leaves}) for depth in (level, level + 1))
-        nodes = torch.arange(len(prefixes))
-        living = {sid[: level + 1] for sid in kept}
-        expected = [number for number, sid in enumerate(deeper) if sid in living]
-        children = filtered.children(level, nodes)
-        assert children.nodes.tolist() == expected
-        assert children.counts.tolist() == [sum(sid[:level] == prefix for sid in living) for prefix in prefixes]
-        assert len(catalogue.constraint.children(level, nodes).nodes) == len(deeper)
+        nodes = rng.integers(0, len(prefixes), 9)
+        for constraint, sids in ((narrowed, left), (filtered, kept), (catalogue.constraint, set(leaves))):
+            alive = {sid[: level + 1] for sid in sids}
+            expected = [
+                (row, number, catalogue.level_tokens[level][sid[-1]])
+                for row, node in enumerate(nodes)
+                for number, sid in enumerate(deeper)
+                if sid in alive and sid[:level] == prefixes[node]
+            ]
+            children = constraint.children(level, torch.from_numpy(nodes))
+            found = zip(children.parents.tolist(), children.nodes.tolist(), children.tokens.tolist(), strict=True)
+            assert list(found) == expected
+            assert children.counts.tolist() == np.bincount([row for row, *_ in expected], minlength=9).tolist()
+
+
+def small_constraint() -> TrieConstraint:
+    return TrieConstraint(trie_of({(0, 0), (0, 1)}, (2, 2)), [np.arange(2), np.arange(2)])
 
 
 def test_a_filter_of_another_catalogue_is_refused() -> None:
-    constraint = TrieConstraint(trie_of({(0, 0), (0, 1)}, (2, 2)), [np.arange(2), np.arange(2)])
-    with pytest.raises(ValueError, match="live_leaves: 3 values; the trie has 2 leaves"):
-        constraint.keeping(np.ones(3, np.bool_))
+    with pytest.raises(ValueError, match=r"live_nodes: \(1, 3\) values; the trie has \(1, 2\) nodes below its root"):
+        small_constraint().keeping([np.ones(1, np.bool_), np.ones(3, np.bool_)])
+
+
+def test_exclusions_of_another_depth_are_refused() -> None:
+    with pytest.raises(ValueError, match="dead_nodes: 3 levels; the trie has 2"):
+        small_constraint().without([np.zeros(0, np.int64)] * 3)
+
+
+def test_without_exclusions_a_constraint_is_itself_and_shared_by_all_requests() -> None:
+    constraint = small_constraint()
+    assert constraint.without([np.zeros(0, np.int64)] * 2) is constraint
+
+
+def test_an_excluded_node_takes_all_below_it_along() -> None:
+    """Its own children are asked for by nobody: no row can reach it."""
+    sids = {(0, 0), (0, 1), (1, 0)}
+    constraint = TrieConstraint(trie_of(sids, (2, 2)), [np.arange(2), np.arange(2)])
+    narrowed = constraint.without([np.array([0]), np.zeros(0, np.int64)])
+    assert narrowed.children(0, torch.zeros(1, dtype=torch.int64)).nodes.tolist() == [1]
+
+
+def test_checks_of_a_large_trie_find_what_lies_behind_the_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The widest node, and a code without a token: blocks of two, so that both lie across them."""
+    monkeypatch.setattr("recall_service.engine.constraint._BLOCK", 2)
+    sids = {(0, 0), (1, 0), (2, 1), (3, 0), (3, 1), (3, 3)}
+    tokens = [np.arange(4), np.arange(4)]
+    constraint = TrieConstraint(trie_of(sids, (4, 4)), tokens)
+    assert [constraint.level_arrays(level).max_children for level in range(2)] == [4, 3]
+    with pytest.raises(ValueError, match=r"level_tokens\[1\]: a code of the trie has no token; give it one"):
+        TrieConstraint(trie_of(sids, (4, 4)), [tokens[0], np.array([0, 1, 2, NO_TOKEN])])
+    assert TrieConstraint(trie_of(sids, (4, 4)), [tokens[0], np.array([0, 1, NO_TOKEN, 3])]).max_token == 3

@@ -13,7 +13,7 @@ from recall_service.engine.kernels.fixed import REFERENCE_KERNELS
 from recall_service.engine.request import SearchMode
 from tests.engine.driving import SMALL, SPACES, ask, assert_all_free
 from tests.oracles.path_decoder import PathDecoder, random_path_logits
-from tests.oracles.tries import Catalogue, random_level_tokens, random_sids
+from tests.oracles.tries import Catalogue, nodes_leading_to, random_level_tokens, random_sids
 
 VOCAB = 32
 SIZES = (5, 4, 6)
@@ -37,13 +37,14 @@ def test_equals_a_search_of_what_is_kept_alone(
     live = rng.random(len(sids)) < share
     live[rng.integers(len(sids))] = True
     kept = Catalogue({sid for sid, is_live in zip(sorted(sids), live, strict=True) if is_live}, level_tokens)
+    filtered_constraint = every.constraint.keeping(nodes_leading_to(kept.sids, sids))
     engine = BeamEngine(
         PathDecoder(VOCAB, cache(random_path_logits(VOCAB))),
         SMALL,
         fixed_kernels=REFERENCE_KERNELS if is_fixed else None,
     )
     fields: dict[str, Any] = {"beam_width": width, "score_space": space, "search_mode": mode}
-    filtered = ask(every, **fields, constraint_of=every.constraint.keeping(live))
+    filtered = ask(every, **fields, constraint_of=filtered_constraint)
     found, expected = engine.search([filtered, ask(kept, **fields)])
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_array_equal(found.scores, expected.scores)
@@ -57,7 +58,7 @@ def test_equals_a_search_of_what_is_kept_alone(
 @pytest.mark.parametrize("space", SPACES)
 def test_where_nothing_is_kept_nothing_is_found(fixed_kernels: Any, mode: SearchMode, space: Any) -> None:
     catalogue = Catalogue.random(np.random.default_rng(1), SIZES, 40, VOCAB)
-    nothing = catalogue.constraint.keeping(np.zeros(len(catalogue.sids), np.bool_))
+    nothing = catalogue.constraint.keeping(nodes_leading_to(set(), catalogue.sids))
     engine = BeamEngine(PathDecoder(VOCAB, random_path_logits(VOCAB)), SMALL, fixed_kernels=fixed_kernels)
     request = ask(catalogue, beam_width=4, score_space=space, search_mode=mode, constraint_of=nothing)
     (found,) = engine.search([request])

@@ -1,7 +1,8 @@
 """The servers that scenarios use, started when first asked for and again when one has ended, and what is right.
 
-Three roles share one Redis: MAIN with both tiers of cache, answers that soon are stale, and a request log; REPLICA that
-has no tier of its own; and OTHER_CATALOG, which has none either and serves the same bundle with other items.
+Four roles share one Redis: MAIN with both tiers of cache, answers that soon are stale, and a request log; REPLICA that
+has no tier of its own; OTHER_CATALOG, which has none either and serves the same bundle with other items; and SWAPPING,
+whose catalogue is a store that holds both.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from tests.faults.oracle import Oracle, compute_oracle
 from tests.faults.questions import MAX_BEAM_WIDTH, MAX_NUM_ITEMS, OTHER_FIRST_ITEM, Question, fault_questions
 from tests.faults.report import Tally
 from tests.faults.server_process import ServerProcess
+from tests.faults.swap_catalogs import SwapCatalogs, replace_catalog
 from tests.redis_server import RedisServer, find_servers
 from tests.serving.bundles import write_bundle
 
@@ -52,6 +54,7 @@ class Role(Enum):
     MAIN = "main"
     REPLICA = "replica"
     OTHER_CATALOG = "other-catalog"
+    SWAPPING = "swapping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Fleet:
     redis: RedisServer
     redis_binaries: Sequence[str]
     servers: Mapping[Role, ServerProcess]
+    catalogs: SwapCatalogs
 
     async def server(self, role: Role) -> ServerProcess:
         """The server of that role, serving."""
@@ -86,36 +90,41 @@ def open_fleet(directory: Path) -> Iterator[Fleet]:
     bundles = [
         write_bundle(directory / "bundle", **search),
         write_bundle(directory / "other", first_item=OTHER_FIRST_ITEM, **search),
+        write_bundle(directory / "updated", **search),
     ]
+    catalogs = SwapCatalogs.make(directory / "store")
+    replace_catalog(bundles[-1] / "catalog", catalogs.updated)
+    swapping = write_bundle(directory / "bundle-of-store", catalog={"path": str(catalogs.store.path)}, **search)
     binaries = list(find_servers().values())
     redis = RedisServer(binaries[0], directory)
     with ExitStack() as processes:
         processes.callback(redis.stop)
         redis.start()
-        servers = _servers(directory, *bundles, redis.url)
+        servers = _servers(directory, bundles[0], bundles[1], swapping, redis.url)
         for server in servers.values():
             processes.callback(server.kill)
             server.spawn()  # they load while the oracle computes
         oracle = compute_oracle(bundles, NUM_ORDINARY, special_questions())
         for server in servers.values():
             server.wait_until_serving()
-        yield Fleet(directory, oracle, redis, binaries, servers)
+        yield Fleet(directory, oracle, redis, binaries, servers, catalogs)
 
 
-def _servers(directory: Path, bundle: Path, other: Path, redis_url: str) -> dict[Role, ServerProcess]:
+def _servers(directory: Path, bundle: Path, other: Path, swapping: Path, redis_url: str) -> dict[Role, ServerProcess]:
     shared = {**SETTINGS, "redis_url": redis_url}
-    all_features = {
-        "request_log_dir": directory / "request-log",
-        "request_log_sample": 1,
-        "cache_ttl_seconds": 2,
-        "cache_stale_seconds": 60,
-    }
+    soon_stale = {"cache_ttl_seconds": 2, "cache_stale_seconds": 60}
+    all_features = {"request_log_dir": directory / "request-log", "request_log_sample": 1, **soon_stale}
     return {
         role: ServerProcess(served, directory / role.value, **shared, **settings)
         for role, served, settings in (
             (Role.MAIN, bundle, all_features),
             (Role.REPLICA, bundle, {"local_cache_bytes": 0}),
             (Role.OTHER_CATALOG, other, {"local_cache_bytes": 0}),
+            (
+                Role.SWAPPING,
+                swapping,
+                {"catalog_watch_seconds": 0.1, "cache_ttl_seconds": 2, "cache_stale_seconds": 60},
+            ),
         )
     }
 

@@ -19,6 +19,7 @@ from tests.faults.scenarios.redis import redis
 from tests.faults.scenarios.sigterm import sigterm
 from tests.faults.scenarios.soak import soak
 from tests.faults.scenarios.stampede import stampede
+from tests.faults.scenarios.swaps import swaps
 from tests.faults.scenarios.versions import versions
 from tests.faults.scenarios.watchdog import watchdog
 
@@ -33,7 +34,7 @@ class Scenario(Protocol):
 
 # Those after which servers have to be started again come last.
 SCENARIOS: tuple[Scenario, ...] = (
-    cancels, deadlines, engine, stampede, watchdog, overload, soak, redis, versions, kill, sigterm,
+    cancels, deadlines, engine, stampede, watchdog, overload, soak, redis, versions, swaps, kill, sigterm,
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class ServerProcess:
         self._bundle, self._settings = bundle, settings
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.address = self.metrics_url = ""
+        self.address = self.admin_address = self.metrics_url = ""
 
     @property
     def is_running(self) -> bool:
@@ -68,6 +68,7 @@ class ServerProcess:
         """Until it says where it listens. Raises RuntimeError with the end of its log when it does not."""
         serving = json.loads(self._next_line(START_SECONDS))
         self.address, self.metrics_url = serving["address"], serving["metrics_url"]
+        self.admin_address = serving["admin_address"]
         ports = {"port": self.address, "metrics_port": self.metrics_url.removesuffix("/metrics")}
         self._settings |= {name: address.rpartition(":")[2] for name, address in ports.items()}
 

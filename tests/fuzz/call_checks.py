@@ -18,7 +18,13 @@ RECALL_CODES = frozenset(
         *(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED),
     }
 )
-ADMIN_CODES = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED})
+# NOT_FOUND and FAILED_PRECONDITION: a bundle that is not served, one that has no store.
+ADMIN_CODES = frozenset(
+    {
+        *(grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION),
+        grpc.StatusCode.UNAUTHENTICATED,
+    }
+)
 
 
 def check_status(aborted: Aborted, allowed: frozenset[grpc.StatusCode]) -> None:

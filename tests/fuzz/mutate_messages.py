@@ -55,8 +55,12 @@ def _change_repeated(generator: random.Random, values: Any, field: FieldDescript
     """Values are put in, taken out, changed or multiplied."""
     kind = generator.randrange(4)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        key, value = (_value(generator, part) for part in field.message_type.fields)
-        values[key] = value
+        of_key, of_value = field.message_type.fields
+        key = _value(generator, of_key)
+        if of_value.message_type is not None:
+            _change(generator, values[key])
+        else:
+            values[key] = _value(generator, of_value)
     elif kind == 0 and len(values):
         del values[generator.randrange(len(values))]
     elif kind == 1 and 0 < len(values) < 100:

@@ -1,8 +1,10 @@
 """Random catalogues, small enough to check by hand and dense enough to collide."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from item_catalog.builder import build_catalog
@@ -19,11 +21,12 @@ class Rows(NamedTuple):
     def pairs(self) -> list[tuple[int | str, tuple[int, ...]]]:
         return list(zip(self.item_ids, self.sids, strict=True))
 
-    def build(self, row_order: list[int] | None = None) -> Catalog:
+    def build(self, row_order: list[int] | None = None, attributes: Mapping[str, pa.Array] | None = None) -> Catalog:
         rows = list(range(len(self.sids))) if row_order is None else row_order
         ids = [self.item_ids[row] for row in rows]
         sids = np.array([self.sids[row] for row in rows])
-        return build_catalog(self.layout, sids, np.array(ids) if isinstance(ids[0], int) else ids)
+        columns = {name: values.take(pa.array(rows)) for name, values in (attributes or {}).items()}
+        return build_catalog(self.layout, sids, np.array(ids) if isinstance(ids[0], int) else ids, columns)
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

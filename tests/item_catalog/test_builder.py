@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from item_catalog import sorting
+from item_catalog.attribute_columns import attribute_values
 from item_catalog.builder import build_catalog, infer_layout
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
+from tests.item_catalog.attribute_strategies import attributes
 from tests.item_catalog.strategies import Rows, rows
+from tests.oracles.lexsort_catalog import lexsorted_arrays
 
 LAYOUT = SidLayout((4, 4))
 
@@ -26,6 +30,59 @@ def test_permuting_and_repeating_rows_changes_nothing(drawn: Rows, data: st.Data
     for name, array in once.arrays().items():
         np.testing.assert_array_equal(array, again.arrays()[name], err_msg=name)
     assert again.num_items == len(all_rows)
+
+
+def test_what_is_sorted_in_many_runs_equals_what_is_sorted_in_one(monkeypatch: pytest.MonkeyPatch):
+    @settings(max_examples=60, deadline=None)
+    @given(rows())
+    def check(drawn: Rows):
+        whole = drawn.build().version
+        with monkeypatch.context() as patches:
+            patches.setattr(sorting, "_CHUNK_BITS", 2)
+            patches.setattr(sorting, "_RUN_BITS", 0)
+            assert drawn.build().version == whole
+
+    check()
+
+
+@pytest.mark.parametrize("ids_ascend", [True, False], ids=["ascending ids", "shuffled ids"])
+@pytest.mark.parametrize(
+    "sizes", [(8_192, 8_192, 8_192), (4, 256, 256), (256,) * 4, (16,) * 5, (65_536,) * 8, (1, 9, 1)], ids=str
+)
+def test_many_rows_equal_one_lexsort(sizes: tuple[int, ...], ids_ascend: bool):
+    """Enough for several chunks; on the small layouts nearly every SID is shared."""
+    rng = np.random.default_rng(0)
+    sids = np.stack([rng.integers(0, size, 300_000, dtype=np.uint16) for size in sizes], axis=1)
+    sids[: len(sids) // 2, 0] %= 3  # crowded subtrees beside sparse ones
+    item_ids = np.unique(rng.integers(-(2**63), 2**63 - 1, len(sids)))
+    if not ids_ascend:
+        rng.shuffle(item_ids)
+    built = build_catalog(SidLayout(sizes), sids, item_ids).arrays()
+    expected = lexsorted_arrays(sids, item_ids)
+    assert built.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(built[name], array, err_msg=name)
+        assert built[name].dtype == array.dtype, name
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows(), st.data())
+def test_attributes_follow_their_items(drawn: Rows, data: st.DataObject):
+    written = data.draw(attributes(len(drawn.sids)))
+    repeated = [*range(len(drawn.sids)), *data.draw(st.lists(st.sampled_from(range(len(drawn.sids))), max_size=5))]
+    row_order = data.draw(st.permutations(repeated))
+    catalog = drawn.build(row_order, written)
+    assert catalog.version == drawn.build(None, written).version
+    assert list(catalog.attributes) == sorted(written)
+    positions = catalog.find([str(item_id) for item_id in drawn.item_ids])
+    for name, values in written.items():
+        assert attribute_values(catalog.attributes[name], positions) == values.to_pylist(), name
+
+
+def test_progress_is_told_what_begins():
+    phases: list[str] = []
+    build_catalog(LAYOUT, [[0, 1]], np.array([1]), progress=phases.append)
+    assert phases == ["sorting SIDs", "ordering item ids", "fingerprinting"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -130,6 +187,19 @@ TWO = np.array([1, 2])
 def test_bad_rows_are_named(sids, item_ids, message: str):
     with pytest.raises(CatalogError, match=message):
         build_catalog(LAYOUT, sids, item_ids)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param([1, 1, 2], r"item 7: rows 1 and 2 differ in attribute stock; give each item one row", id="value"),
+        pytest.param([1, 0, None], r"item 7: rows 1 and 2 differ in attribute stock", id="missing"),
+        pytest.param([1, 2], "attribute stock: 2 values for 3 rows; give one for each row", id="lengths"),
+    ],
+)
+def test_bad_attributes_are_named(values: list, message: str):
+    with pytest.raises(CatalogError, match=message):
+        build_catalog(LAYOUT, [[0, 1], [2, 3], [2, 3]], np.array([8, 7, 7]), {"stock": pa.array(values)})
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from item_catalog.attribute_columns import attribute_column
 from item_catalog.builder import build_catalog
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
-from item_catalog.statistics import LevelStatistics, catalog_statistics
+from item_catalog.statistics import AttributeStatistics, LevelStatistics, catalog_statistics
 from tests.item_catalog.strategies import Rows, rows
 from tests.oracles.dict_trie import DictTrie
 
@@ -78,6 +80,32 @@ def test_statistics_count_collisions_and_branching():
     statistics = catalog_statistics(CATALOG)
     assert (statistics.num_items, statistics.num_sids) == (5, 3)
     assert (statistics.num_shared_sids, statistics.num_items_on_shared_sids, statistics.max_items_per_sid) == (1, 3, 3)
-    assert statistics.levels == (LevelStatistics(4, 2, 2.0, 2), LevelStatistics(4, 3, 1.5, 2))
+    assert statistics.levels == (LevelStatistics(4, 2, 2.0, 2, 0), LevelStatistics(4, 3, 1.5, 2, 1))
     assert statistics.trie_bytes == (2 + 3) * 4 + (2 + 3) * 2
-    assert statistics.total_bytes == statistics.trie_bytes + 4 * 4 + 5 * 8 * 2
+    assert statistics.total_bytes == statistics.trie_bytes + 4 * 4 + 5 * 8 + 5 * 4
+
+
+def test_statistics_of_attributes():
+    attributes = {
+        "category": pa.array(["b", None, "a", "b", None]),
+        "stock": np.array([7, 7, 0, 1, 7]),
+        "price": np.array([1.5, np.nan, 0.0, -0.0, 1.5]),
+        "is_new": np.array([True] * 5),
+        "nothing": pa.nulls(5, pa.string()),
+    }
+    catalog = build_catalog(CATALOG.layout, CATALOG.sids_of(range(5)), np.arange(5), attributes)
+    assert catalog_statistics(catalog).attributes == {
+        "category": AttributeStatistics("text", 2, 2, 5 * 4 + 5 + 3 * 8 + 2),
+        "is_new": AttributeStatistics("boolean", 1, 0, 5),
+        "nothing": AttributeStatistics("text", 0, 5, 5 * 4 + 5),
+        "price": AttributeStatistics("number", 2, 1, 5 * 8 + 5),
+        "stock": AttributeStatistics("integer", 3, 0, 5 * 8),
+    }
+    assert catalog_statistics(CATALOG).attributes == {}
+
+
+def test_check_looks_at_every_attribute():
+    column = attribute_column("stock", np.array([1, 2, 3, 4]))
+    broken = dataclasses.replace(CATALOG, attributes={"stock": column})
+    with pytest.raises(CatalogError, match=r"attribute stock: int64 of shape \[4\] for 5 items"):
+        broken.check()

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -47,13 +49,37 @@ def test_build_tells_people(source: Path, tmp_path: Path):
 def test_inspect_shows_levels(built: Path):
     facts = json.loads(run("inspect", built, "--json").stdout)
     assert facts["levels"] == [
-        {"codebook_size": 2, "num_prefixes": 2, "mean_branching": 2.0, "max_branching": 2},
-        {"codebook_size": 4, "num_prefixes": 2, "mean_branching": 1.0, "max_branching": 1},
+        {"codebook_size": 2, "num_prefixes": 2, "mean_branching": 2.0, "max_branching": 2, "num_chain_links": 0},
+        {"codebook_size": 4, "num_prefixes": 2, "mean_branching": 1.0, "max_branching": 1, "num_chain_links": 2},
     ]
     text = run("inspect", built).stdout
     assert facts["version"] in text
     assert "max branching" in text
     assert "3 items (integer ids) on 2 SIDs" in text
+
+
+def test_attributes_are_kept_and_shown(tmp_path: Path):
+    source = tmp_path / "items.csv"
+    source.write_text("item_id,sid,price,zip,title\na,1 2,3,007,x\nb,1 3,,011,y\n")
+    built = run("build", source, tmp_path / "out", "--attribute", "price:number", "--attribute", "zip", "--json")
+    facts = json.loads(built.stdout.splitlines()[-1])
+    assert facts["attributes"] == {
+        "price": {"kind": "number", "num_distinct": 1, "num_missing": 1, "total_bytes": 18},
+        "zip": {"kind": "text", "num_distinct": 2, "num_missing": 0, "total_bytes": 8 + 24 + 6},
+    }
+    assert json.loads(run("inspect", tmp_path / "out", "--json").stdout)["attributes"] == facts["attributes"]
+    text = run("inspect", tmp_path / "out").stdout
+    assert "price: number, 1 distinct, 1 missing, 18 bytes" in text
+    assert "zip: text, 2 distinct, 0 missing, 38 bytes" in text
+    assert run("verify", tmp_path / "out").exit_code == 0
+
+
+def test_a_directory_of_parquet_is_built(tmp_path: Path):
+    (tmp_path / "parts").mkdir()
+    for part in range(2):
+        pa_parquet.write_table(pa.table({"item_id": [part], "sid_0": [part]}), tmp_path / f"parts/{part}.parquet")
+    result = run("build", tmp_path / "parts", tmp_path / "out", "--json")
+    assert json.loads(result.stdout.splitlines()[-1])["num_items"] == 2
 
 
 def test_verify(built: Path):
@@ -78,6 +104,21 @@ def test_verify_finds_what_inspect_does_not_look_for(built: Path):
             ["build", "{source}", "out", "--codebook-sizes", "4,2"], "items.json: codes: row 0 has code 2", id="code"
         ),
         pytest.param(["build", "{source}", "out", "--codebook-sizes", "4,0"], "codebook_sizes[1]: 0", id="size"),
+        pytest.param(
+            ["build", "{source}", "out", "--attribute", "price:money"],
+            "--attribute: 'price:money'; give NAME",
+            id="kind",
+        ),
+        pytest.param(
+            ["build", "{source}", "out", "--attribute", "price:"], "--attribute: 'price:'; give", id="no kind"
+        ),
+        pytest.param(
+            ["build", "{source}", "out", "--attribute", "a", "--attribute", "a:text"],
+            "'a' twice; give it once",
+            id="twice",
+        ),
+        pytest.param(["build", "{source}", "out", "--attribute", "Price"], "attribute 'Price': no name", id="name"),
+        pytest.param(["build", "{source}", "out", "--attribute", "price"], "0 columns named 'price'", id="no column"),
         pytest.param(["build", "strange.csv", "out"], "among: ?[31m, b;", id="no terminal obeys"),
         pytest.param(["inspect", "absent"], "give the directory of a built catalogue", id="no catalogue"),
         pytest.param(["verify", "absent"], "give the directory of a built catalogue", id="nothing to verify"),

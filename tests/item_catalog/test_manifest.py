@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from item_catalog.builder import build_catalog
@@ -14,10 +15,20 @@ from item_catalog.sid import SidLayout
 LAYOUT = SidLayout((4, 4))
 CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0], [2, 0]], np.array([4, 3, 2, 1]))
 TEXT_CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0]], ["é", "b", "a"])
+ATTRIBUTES_CATALOG = build_catalog(
+    LAYOUT,
+    [[0, 1], [0, 3], [2, 0]],
+    ["é", "b", "a"],
+    {
+        "category": pa.array(["toys", None, "books"]),
+        "nothing": pa.nulls(3, pa.string()),
+        "price": np.array([1.5, 2, 3]),
+    },
+)
 
 
 def test_manifest_round_trip():
-    for catalog in (CATALOG, TEXT_CATALOG):
+    for catalog in (CATALOG, TEXT_CATALOG, ATTRIBUTES_CATALOG):
         manifest = Manifest.of(catalog)
         assert Manifest.from_json(manifest.to_json()) == manifest
 
@@ -29,7 +40,8 @@ def set_array(name: str, **fields: object) -> Callable[[dict], object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param(lambda d: d.update(format_version=2), "format_version: 2; this release reads 1", id="newer"),
+        pytest.param(lambda d: d.update(format_version=3), "format_version: 3; this release reads 2", id="newer"),
+        pytest.param(lambda d: d.update(format_version=1), "format_version: 1; this release reads 2", id="older"),
         pytest.param(lambda d: d.pop("format_version"), "format_version: None", id="no format"),
         pytest.param(lambda d: d.pop("num_sids"), "must be exactly format_version, version,", id="field missing"),
         pytest.param(lambda d: d.update(extra=1), "must be exactly format_version, version,", id="field unknown"),
@@ -69,6 +81,63 @@ def set_array(name: str, **fields: object) -> Callable[[dict], object]:
 )
 def test_bad_manifests_are_refused(change: Callable[[dict], object], message: str):
     document = json.loads(Manifest.of(CATALOG).to_json())
+    change(document)
+    with pytest.raises(CatalogError, match=message):
+        Manifest.from_json(json.dumps(document))
+
+
+CATEGORY, PRICE = "attribute.category", "attribute.price"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(lambda d: d.update(attributes=[]), r"attributes: \[\] is no dict", id="a list"),
+        pytest.param(
+            lambda d: d["attributes"].update(price="money"), "attributes.price: 'money'; this .* knows", id="kind"
+        ),
+        pytest.param(
+            lambda d: d["attributes"].update(price=["text"]), r"attributes.price: \['text'\];", id="kind type"
+        ),
+        pytest.param(lambda d: d["attributes"].update({"../up": "text"}), "attribute '../up': no name;", id="name"),
+        pytest.param(
+            lambda d: d["attributes"].pop("price"), f"missing or unknown: {PRICE}.values", id="attribute not named"
+        ),
+        pytest.param(
+            lambda d: d["attributes"].update(stock="integer"),
+            "missing or unknown: attribute.stock.values",
+            id="no array",
+        ),
+        pytest.param(
+            lambda d: d["attributes"].update(price="integer"), rf"{PRICE}.values: <f8 .*, .* <i8", id="other kind"
+        ),
+        pytest.param(
+            lambda d: d["attributes"].update(category="integer"),
+            rf"unknown: {CATEGORY}.vocabulary_offsets, ",
+            id="texts",
+        ),
+        pytest.param(
+            lambda d: d["arrays"].pop(f"{CATEGORY}.vocabulary_utf8"),
+            rf"{CATEGORY}.vocabulary_utf8: missing",
+            id="half a vocabulary",
+        ),
+        pytest.param(
+            lambda d: d["arrays"].pop(f"{CATEGORY}.vocabulary_offsets"),
+            rf"{CATEGORY}.vocabulary_offsets: missing",
+            id="the other half",
+        ),
+        pytest.param(set_array(f"{CATEGORY}.missing", dtype="|u1"), r"category.missing: \|u1 .* \|b1", id="mask dtype"),
+        pytest.param(set_array(f"{PRICE}.values", shape=[4]), r"price.values: .*\[4\], .* \[3\]", id="length"),
+        pytest.param(
+            lambda d: d["arrays"].update({f"{PRICE}.more": d["arrays"][f"{PRICE}.values"]}),
+            f"missing or unknown: {PRICE}.more",
+            id="unknown part",
+        ),
+        pytest.param(lambda d: d["arrays"].pop(f"{CATEGORY}.missing"), "version: ", id="a mask that is gone"),
+    ],
+)
+def test_bad_attributes_are_refused(change: Callable[[dict], object], message: str):
+    document = json.loads(Manifest.of(ATTRIBUTES_CATALOG).to_json())
     change(document)
     with pytest.raises(CatalogError, match=message):
         Manifest.from_json(json.dumps(document))

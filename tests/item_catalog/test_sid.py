@@ -23,6 +23,15 @@ def test_keys_sort_as_sids_do(drawn: Rows):
     assert len(set(keys)) == len(set(drawn.sids))
 
 
+@settings(max_examples=50, deadline=None)
+@given(rows())
+def test_unpacking_undoes_packing(drawn: Rows):
+    keys = drawn.layout.pack(np.array(drawn.sids))
+    assert drawn.layout.unpack(keys).tolist() == [list(sid) for sid in drawn.sids]
+    largest = keys.max(axis=0).tolist()
+    assert all(word < 2**bits <= 2**63 for word, bits in zip(largest, drawn.layout.word_bits, strict=True))
+
+
 def test_three_levels_of_8192_are_one_word():
     assert SidLayout((8_192,) * 3).pack(np.array([[1, 2, 3]])).tolist() == [[(1 << 26) | (2 << 13) | 3]]
 

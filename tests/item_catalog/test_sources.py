@@ -49,7 +49,7 @@ SAME_STORY = {
 def test_every_format_tells_the_same_story(name: str, tmp_path: Path):
     rows = read_source(write(tmp_path / name, SAME_STORY[name]))
     assert (rows.item_ids.tolist(), rows.item_ids.dtype) == (IDS, np.int64)
-    assert (rows.sids.tolist(), rows.sids.dtype) == (SIDS, np.int64)
+    assert (rows.sids.tolist(), rows.sids.dtype) == (SIDS, np.uint16)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,21 @@
 """The directory format: what was saved comes back, damage is named, and nothing outside or pickled is read."""
 
+import errno
 import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from item_catalog import storage
+from item_catalog.attribute_columns import attribute_values
 from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
@@ -20,11 +24,23 @@ from item_catalog.manifest import MANIFEST_FILE
 from item_catalog.npy import HEADER_BYTES
 from item_catalog.sid import SidLayout
 from item_catalog.storage import open_catalog, save_catalog
+from tests.item_catalog.attribute_strategies import attributes
 from tests.item_catalog.strategies import Rows, rows
 
 LAYOUT = SidLayout((4, 4))
 CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0], [2, 0]], np.array([4, 3, 2, 1]))
 TEXT_CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0]], ["é", "b", "a"])
+ATTRIBUTES_CATALOG = build_catalog(
+    LAYOUT,
+    [[0, 1], [0, 3], [2, 0]],
+    np.array([3, 2, 1]),
+    {
+        "category": pa.array(["toys", None, "books"]),
+        "stock": np.array([7, 0, 1]),
+        "price": np.array([1.5, np.nan, 0.0]),
+        "is_new": np.array([True, False, True]),
+    },
+)
 
 
 @pytest.fixture
@@ -38,6 +54,28 @@ def assert_same(one: Catalog, other: Catalog) -> None:
     assert one.arrays().keys() == other.arrays().keys()
     for name, array in one.arrays().items():
         np.testing.assert_array_equal(array, other.arrays()[name], err_msg=name, strict=True)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=rows(), data=st.data())
+def test_attributes_round_trip_whatever_the_order_of_rows(drawn: Rows, data: st.DataObject, tmp_path: Path):
+    num_rows = len(drawn.item_ids)
+    columns = data.draw(attributes(num_rows))
+    row_order = data.draw(st.permutations(range(num_rows)))
+    catalog = drawn.build(None, columns)
+    assert drawn.build(row_order, columns).version == catalog.version
+
+    path = tmp_path / catalog.version
+    save_catalog(catalog, path)
+    opened = open_catalog(path)
+    assert_same(catalog, opened)
+    positions = opened.find([str(item_id) for item_id in drawn.item_ids])
+    assert {name: attribute_values(column, positions) for name, column in opened.attributes.items()} == {
+        name: values.to_pylist() for name, values in columns.items()
+    }
+    assert [column.kind for column in opened.attributes.values()] == [
+        column.kind for column in catalog.attributes.values()
+    ]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,7 +108,7 @@ def test_files_that_numpy_wrote_itself_are_the_same_bytes_of_array(saved: Path, 
 def test_a_newcomer_finds_counts_in_the_manifest(saved: Path):
     document = json.loads((saved / MANIFEST_FILE).read_text())
     assert {name: document[name] for name in ("format_version", "version", "num_items", "num_sids")} == {
-        "format_version": 1,
+        "format_version": 2,
         "version": CATALOG.version,
         "num_items": 4,
         "num_sids": 3,
@@ -104,9 +142,31 @@ def test_saving_over_anything_else_is_refused(occupant: str, tmp_path: Path):
     assert os.listdir(tmp_path) == ["catalog"]
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_disk_that_fills_at_any_moment_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Disks tell when they are full as late as on fsync: of each array, of the manifest, of both directories."""
+    fsync = os.fsync
+    num_flushes = len(ATTRIBUTES_CATALOG.arrays()) + 3
+    for full_at in range(num_flushes):
+        flushes = iter(range(num_flushes))
+
+        def full_disk(descriptor: int, flushes: Iterator[int] = flushes, full_at: int = full_at) -> None:
+            if next(flushes) == full_at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", full_disk)
+        with pytest.raises(CatalogError, match=r"catalog: cannot be written: No space left on device; give another"):
+            save_catalog(ATTRIBUTES_CATALOG, tmp_path / "catalog")
+        assert os.listdir(tmp_path) == []
+    monkeypatch.undo()
+    save_catalog(ATTRIBUTES_CATALOG, tmp_path / "catalog")
+    assert open_catalog(tmp_path / "catalog").version == ATTRIBUTES_CATALOG.version
+
+
+def test_a_disk_that_fills_within_an_array_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def full_disk(path: Path, array: np.ndarray) -> None:
-        raise OSError(28, "No space left on device")
+        path.write_bytes(array.tobytes()[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(storage, "write_array", full_disk)
     with pytest.raises(CatalogError, match=r"catalog: cannot be written: No space left on device"):
@@ -200,11 +260,12 @@ def test_damaged_files_are_named(damage: Callable[[Path], None], message: str, v
         open_catalog(saved, verify)
 
 
-@pytest.mark.parametrize("name", CATALOG.arrays())
-def test_one_altered_byte_anywhere_is_found(name: str, saved: Path):
-    flip_last_byte(saved / f"{name}.npy")
+@pytest.mark.parametrize("name", ATTRIBUTES_CATALOG.arrays())
+def test_one_altered_byte_anywhere_is_found(name: str, tmp_path: Path):
+    save_catalog(ATTRIBUTES_CATALOG, tmp_path / "catalog")
+    flip_last_byte(tmp_path / "catalog" / f"{name}.npy")
     with pytest.raises(CatalogError, match=rf"{name}\.npy: its checksum is wrong"):
-        open_catalog(saved)
+        open_catalog(tmp_path / "catalog")
 
 
 def test_a_manifest_that_leads_elsewhere(saved: Path):
@@ -246,6 +307,22 @@ def test_links_to_the_directory_itself_are_fine(saved: Path, tmp_path: Path):
     assert open_catalog(tmp_path / "current").version == CATALOG.version
 
 
+def forge(directory: Path, catalog: Catalog, name: str, values: list) -> str:
+    """Other values under a fresh checksum and version: only the invariants can tell. Returns the version."""
+    arrays = catalog.arrays()
+    dtype = arrays[name].dtype
+    forged = np.array(values, np.uint8).view(bool) if dtype.kind == "b" else np.array(values, dtype)
+    header = (directory / f"{name}.npy").read_bytes()[:HEADER_BYTES]
+    (directory / f"{name}.npy").write_bytes(header + forged.tobytes())
+    fingerprints = {key: fingerprint(forged if key == name else array) for key, array in arrays.items()}
+    version = content_version(catalog.layout, fingerprints)
+    manifest = json.loads((directory / MANIFEST_FILE).read_text())
+    manifest["version"] = version
+    manifest["arrays"][name]["xxh3_128"] = fingerprints[name].xxh3_128
+    (directory / MANIFEST_FILE).write_text(json.dumps(manifest))
+    return version
+
+
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -256,20 +333,49 @@ def test_links_to_the_directory_itself_are_fine(saved: Path, tmp_path: Path):
     ],
 )
 def test_forged_but_consistent_checksums_do_not_help(name: str, values: list[int], message: str, saved: Path):
-    """An unsorted trie with a fresh checksum and version: only the invariants can tell."""
-    arrays = CATALOG.arrays()
-    forged = np.array(values, arrays[name].dtype)
-    header = (saved / f"{name}.npy").read_bytes()[:HEADER_BYTES]
-    (saved / f"{name}.npy").write_bytes(header + forged.tobytes())
-    fingerprints = {key: fingerprint(forged if key == name else array) for key, array in arrays.items()}
-    version = content_version(LAYOUT, fingerprints)
-    manifest = json.loads((saved / MANIFEST_FILE).read_text())
-    manifest["version"] = version
-    manifest["arrays"][name]["xxh3_128"] = fingerprints[name].xxh3_128
-    (saved / MANIFEST_FILE).write_text(json.dumps(manifest))
+    version = forge(saved, CATALOG, name, values)
     assert open_catalog(saved, verify=False).version == version
     with pytest.raises(CatalogError, match=message):
         open_catalog(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("category.values", [1, 0, 2], "attribute category: a value is not one of 2 texts"),
+        ("category.values", [1, 1, 0], "attribute category: a missing value is not 0"),
+        ("category.missing", [0, 0, 0], "attribute category: missing: no value is"),
+        ("category.missing", [0, 2, 0], "attribute category: missing: a value is neither 0 nor 1"),
+        ("category.vocabulary_offsets", [0, 0, 9], "attribute category: a text is not 1 to 256 bytes long"),
+        ("category.vocabulary_utf8", list(b"toysbooks"), "attribute category: its texts are not ascending"),
+        ("category.vocabulary_utf8", list(b"books\xff\xff\xff\xff"), "attribute category: texts: Invalid UTF8"),
+        ("price.values", [np.inf, 0, 0], "attribute price: a value is not finite"),
+        ("price.values", [-0.0, 0, 0], "attribute price: a value is -0.0"),
+        ("is_new.values", [1, 0, 3], "attribute is_new: a value is neither 0 nor 1"),
+    ],
+)
+def test_forged_attributes_are_found(name: str, values: list, message: str, tmp_path: Path):
+    save_catalog(ATTRIBUTES_CATALOG, tmp_path / "catalog")
+    forge(tmp_path / "catalog", ATTRIBUTES_CATALOG, f"attribute.{name}", values)
+    with pytest.raises(CatalogError, match=rf"catalog: {message}.*; rebuild the catalogue"):
+        open_catalog(tmp_path / "catalog")
+
+
+def test_texts_outside_their_bytes_are_refused_without_verifying(tmp_path: Path):
+    """Nothing would hold Arrow back from reading whatever lies there."""
+    save_catalog(ATTRIBUTES_CATALOG, tmp_path / "catalog")
+    forge(tmp_path / "catalog", ATTRIBUTES_CATALOG, "attribute.category.vocabulary_offsets", [0, 5, 99])
+    with pytest.raises(CatalogError, match=r"catalog: attribute category: texts: .*; rebuild the catalogue"):
+        open_catalog(tmp_path / "catalog", verify=False)
+
+
+def test_progress_is_told(saved: Path):
+    steps: list[str] = []
+    open_catalog(saved, progress=steps.append)
+    assert steps[0] == "checksum 1 of 7: trie_offsets_0.npy"
+    assert (len(steps), steps[-1]) == (8, "invariants")
+    open_catalog(saved, verify=False, progress=steps.append)
+    assert len(steps) == 8
 
 
 def test_a_moved_catalogue_still_opens(saved: Path, tmp_path: Path):

@@ -43,6 +43,19 @@ def test_find_leaves_equals_search_in_sorted_sids(drawn: Rows, data: st.DataObje
     assert leaves.tolist() == [oracle.leaf(sid) for sid in queries]
 
 
+@settings(max_examples=60, deadline=None)
+@given(rows(), st.data())
+def test_joined_parts_are_the_whole(drawn: Rows, data: st.DataObject):
+    """Cut anywhere between two first codes."""
+    sids = np.unique(np.array(drawn.sids), axis=0)
+    cuts = [row for row in range(1, len(sids)) if sids[row, 0] != sids[row - 1, 0] and data.draw(st.booleans())]
+    whole = PrefixTrie.from_sorted_sids(drawn.layout, sids)
+    joined = PrefixTrie.joined([PrefixTrie.from_sorted_sids(drawn.layout, part) for part in np.split(sids, cuts)])
+    for left, right in zip((*joined.offsets, *joined.codes), (*whole.offsets, *whole.codes), strict=True):
+        np.testing.assert_array_equal(left, right)
+        assert left.dtype == right.dtype
+
+
 def test_finds_nothing_for_no_sids():
     trie = PrefixTrie.from_sorted_sids(LAYOUT, SIDS)
     assert trie.find_leaves(np.empty((0, 2), np.int32)).shape == (0,)

@@ -175,6 +175,8 @@ def test_no_input_makes_a_new_series(registry: CollectorRegistry, metrics: Metri
     metrics.rows_skipped(one, 1)
     metrics.request_log_records(one, 1)
     metrics.reloaded(one, other)
+    metrics.filter_resolved(one, 0.1)
+    metrics.unknown_excluded(1)
     metrics.rpc_started(one)
     metrics.rpc_handled(one, other, 0.1)
     assert num_series(registry) == before
@@ -268,6 +270,38 @@ def test_says_what_is_served(registry: CollectorRegistry, metrics: Metrics) -> N
     assert build.samples[0].labels["version"] == "0.1.0"
 
 
+def test_what_was_served_before_is_shown_no_more(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.bundle("demo", "7", "CATALOG")
+    metrics.bundle("other", "7", "CATALOG")
+    metrics.catalog("demo", "monday", 10)
+    metrics.catalog("other", "monday", 10)
+    before = num_series(registry)
+    metrics.bundle("demo", "8", "VOCABULARY")
+    for version in ("tuesday", "tuesday", "wednesday"):
+        metrics.catalog("demo", version, 11)
+    assert num_series(registry) == before
+    shown = {
+        (sample.labels["bundle"], sample.labels["version"])
+        for family in registry.collect()
+        if family.name == "recall_catalog_info"
+        for sample in family.samples
+    }
+    assert shown == {("demo", "wednesday"), ("other", "monday")}
+    assert value(registry, "recall_bundle_info", bundle="demo", version="8", score_space="VOCABULARY") == 1
+    assert value(registry, "recall_bundle_info", bundle="other", version="7", score_space="CATALOG") == 1
+    assert value(registry, "recall_catalog_items", bundle="demo") == 11
+
+
+def test_filters_are_counted_with_what_they_cost(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.filter_resolved("computed", 0.1)
+    metrics.filter_resolved("hit", 1e-5)
+    metrics.filter_resolved("hit", 1e-5)
+    metrics.unknown_excluded(3)
+    assert value(registry, "recall_filter_duration_seconds_count", result="hit") == 2
+    assert value(registry, "recall_filter_duration_seconds_sum", result="computed") == 0.1
+    assert value(registry, "recall_unknown_excluded_items_total") == 3
+
+
 class TestEndpoint:
     @pytest.fixture
     def endpoint(self, registry: CollectorRegistry, metrics: Metrics) -> MetricsEndpoint:
@@ -294,7 +328,7 @@ class TestEndpoint:
         finally:
             endpoint.close()
         assert len(scraped) == num_series(registry)
-        [short] = [s for s in scraped if s.name == "recall_short_answers_total" and "narrow" in s.labels["reason"]]
+        [short] = [s for s in scraped if s.name == "recall_short_answers_total" and "beam" in s.labels["reason"]]
         assert short.value == 1
 
     def test_closed_means_closed(self, endpoint: MetricsEndpoint, registry: CollectorRegistry) -> None:

@@ -1,6 +1,7 @@
 """Random catalogues, and a ten-line way from a set of SIDs to the arrays of a PrefixTrie."""
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,16 @@ def random_sids(rng: np.random.Generator, codebook_sizes: tuple[int, ...], count
     """Up to `count` distinct SIDs; at least one."""
     columns = [rng.integers(0, size, count) for size in codebook_sizes]
     return {tuple(int(code) for code in sid) for sid in zip(*columns, strict=True)}
+
+
+def nodes_leading_to(some: Collection[Sid], every: Collection[Sid]) -> list[NDArray[np.bool_]]:
+    """For each level, which of the prefixes of all SIDs, in order, begin one of some."""
+    num_levels = len(next(iter(every)))
+    flags = []
+    for depth in range(1, num_levels + 1):
+        wanted = {sid[:depth] for sid in some}
+        flags.append(np.array([prefix in wanted for prefix in sorted({sid[:depth] for sid in every})], bool))
+    return flags
 
 
 def random_level_tokens(

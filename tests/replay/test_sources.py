@@ -24,6 +24,14 @@ from recall_service.stubs.recall.v1.request_log_pb2 import LoggedAnswer, LoggedR
 from tests.replay.questions import make_asked, many
 from tests.request_log.recalls import write_file
 
+FILTER = recall_pb2.Filter(
+    predicates=[
+        {"attribute": "category", "not_in": {"values": [{"text": "schöne shoes"}, {"text": ""}]}},
+        {"attribute": "published", "in": {"values": [{"integer": 2**53 + 1}, {"boolean": False}]}},
+        {"attribute": "price", "range": {"above": {"number": 0.1}, "at_most": {"number": 1e300}}},
+    ]
+)
+
 
 def request(index: int) -> recall_pb2.RecallRequest:
     return recall_pb2.RecallRequest(
@@ -31,6 +39,9 @@ def request(index: int) -> recall_pb2.RecallRequest:
         scene=("feed", "mail")[index % 2],
         num_items=index,
         user_id=f"user-{index}",
+        filter=FILTER if index % 2 else None,
+        exclude_item_ids=["seen", f"seen-{index}"][: index % 3],
+        exclude_history=index % 3 == 1,
         search_mode=recall_pb2.SEARCH_MODE_PROVEN,
         cache_mode=recall_pb2.CACHE_MODE_BYPASS,
         include_steps=True,
@@ -204,7 +215,7 @@ def test_json_lines_of_rows_and_of_requests(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "questions.jsonl",
         {"history": ["ä", 2], "next": ["c"], "scene": "feed", "deadline_seconds": 0.5},
-        {"prompt": [1, 2]},
+        {"prompt": [1, 2], "filter": json.loads(MessageToJson(FILTER)), "exclude_item_ids": ["ä", 3]},
         json.loads(MessageToJson(request(3))),
         json.loads(MessageToJson(request(4), preserving_proto_field_name=True)),
     )
@@ -212,6 +223,7 @@ def test_json_lines_of_rows_and_of_requests(tmp_path: Path) -> None:
     assert list(row.request.history.item_ids) == ["ä", "2"]
     assert (row.next_items, row.request.scene, row.deadline_seconds) == (("c",), "feed", 0.5)
     assert list(prompt.request.prompt.token_ids) == [1, 2]
+    assert (prompt.request.filter, list(prompt.request.exclude_item_ids)) == (FILTER, ["ä", "3"])
     assert [by_json.request, by_field.request] == [request(3), request(4)]
     assert [row.index, prompt.index, by_json.index, by_field.index] == [0, 1, 2, 3]
 
@@ -227,8 +239,16 @@ def test_json_lines_of_rows_and_of_requests(tmp_path: Path) -> None:
         ('{"history": {"itemIdz": []}}', "line 2: .*itemIdz"),
         ('{"history": [true]}', "line 2: history: 'True'; give item ids"),
         ('{"history": ["a"], "include_steps": 1}', "line 2: include_steps: 1; give true or false"),
+        ('{"history": ["a"], "exclude_history": "no"}', "line 2: exclude_history: 'no'; give true or false"),
+        ('{"history": ["a"], "exclude_item_ids": "b"}', "line 2: exclude_item_ids: 'b'; give a list"),
+        ('{"history": ["a"], "filter": 1}', "line 2: filter: '1'; give a filter in protobuf's JSON"),
+        ('{"history": ["a"], "filter": "price<3"}', "line 2: filter: .*; give a filter in protobuf's JSON"),
+        ('{"history": ["a"], "filter": {"predicate": []}}', "line 2: filter: .*predicate.*; give a filter in"),
     ],
-    ids=["cut off", "not UTF-8", "no object", "unknown", "no context", "protobuf", "truth", "steps"],
+    ids=[
+        *("cut off", "not UTF-8", "no object", "unknown", "no context", "protobuf", "truth", "steps"),
+        *("no truth", "one excluded", "no filter", "no filter's text", "another's filter"),
+    ],
 )
 def test_a_line_that_is_wrong(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "questions.jsonl"

@@ -18,10 +18,10 @@ from recall_service.replay.grpc_target import GrpcTarget
 from recall_service.replay.target import Reply
 from recall_service.rpc.server import RecallServer
 from recall_service.serving.hooks import NullObserver
+from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import BundleInfo
-from recall_service.serving.registry import open_registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
 from recall_service.stubs.recall.v1 import recall_pb2
@@ -43,7 +43,7 @@ def settings(directory: Path) -> Settings:
 async def served(directory: Path) -> AsyncIterator[str]:
     """The address of a server of that bundle, in this process."""
     observer = NullObserver()
-    registry = open_registry([directory], "", LIMITS, observer)
+    registry = open_registry([directory], "", Launch(LIMITS, observer))
     no_tier = LocalTier(max_bytes=0, time_to_live=TimeToLive(1.0, 0.0), observer=observer)
     server = RecallServer(Pipeline(registry, ResultCache(no_tier, None, observer), observer), "127.0.0.1:0")
     port = await server.start()
@@ -71,7 +71,18 @@ def questions() -> list[Asked]:
     foreign.request.bundle = "nobody"
     empty.request.ClearField("history")
     prompt.request.prompt.token_ids.append(9_999)
-    return [*good, wide, narrow, proven, foreign, empty, prompt, make_asked(11, history=["gone"])]
+    return [*good, wide, narrow, proven, foreign, empty, prompt, make_asked(11, history=["gone"]), *narrowed()]
+
+
+def narrowed() -> list[Asked]:
+    """With filters and exclusions: answered in full, short of items, and refused."""
+    full, short, refused = (make_asked(index, history=["item-001"]) for index in range(12, 15))
+    full.request.exclude_item_ids.extend(["item-002", "gone"])
+    full.request.exclude_history = True
+    short.request.num_items, short.request.beam_width = 60, 64
+    for asked, attribute in ((full, "category"), (short, "category"), (refused, "brand")):
+        asked.request.filter.predicates.add(attribute=attribute, not_in={"values": [{"text": "shoes"}]})
+    return [full, short, refused]
 
 
 async def test_a_bundle_in_this_process_answers_as_its_server_does(directory: Path) -> None:
@@ -88,12 +99,20 @@ async def test_a_bundle_in_this_process_answers_as_its_server_does(directory: Pa
         "INVALID_ARGUMENT",
         "INVALID_ARGUMENT",
         "FAILED_PRECONDITION",
+        "OK",
+        "OK",
+        "INVALID_ARGUMENT",
     ]
     short = replies[6].answer
     assert short is not None
     assert short.short_reason == "BEAM_TOO_NARROW"
     assert 0 < len(short.item_ids) < 9
-    assert replies[-1].error_reason == "HISTORY_EMPTY"
+    assert replies[11].error_reason == "HISTORY_EMPTY"
+    full, part = replies[12].answer, replies[13].answer
+    assert full is not None
+    assert part is not None
+    assert (full.short_reason, part.short_reason) == ("", "FILTER_TOO_NARROW")
+    assert not {"item-001", "item-002"} & {*full.item_ids}
     assert by_server.startswith(f"{address}, recall-service ")
     assert in_process.startswith("in this process: tiny ")
     assert by_server.partition(": ")[2] == in_process.partition(": ")[2]

@@ -28,6 +28,14 @@ from tests.serving.bundles import write_bundle
 from tests.serving_here import small_settings
 from tests.test_app import while_serving
 
+ASKED: dict[str, Any] = {
+    "user_id": "u",
+    "num_items": 5,
+    "filter": recall_pb2.Filter(predicates=[{"attribute": "price", "range": {"at_most": {"number": 9.5}}}]),
+    "exclude_item_ids": ["z"],
+    "exclude_history": True,
+}
+
 
 class Logged:
     """A server with a log; `records` are there once it has stopped."""
@@ -50,10 +58,10 @@ async def logged(directory: Path, backend: FakeBackend, **settings: Any) -> Asyn
 async def test_a_recall_is_logged_with_its_answer(tmp_path: Path) -> None:
     before = time.time()
     async with logged(tmp_path, FakeBackend()) as found:
-        response = await found.service.stub.Recall(by_history("x", "y", user_id="u", num_items=5), timeout=10)
+        response = await found.service.stub.Recall(by_history("x", "y", **ASKED), timeout=10)
     (record,) = found.records
     assert before - 1 < record.arrival_time.ToNanoseconds() / 1e9 < time.time() + 1
-    assert record.request == by_history("x", "y", user_id="u", num_items=5, request_id=response.request_id)
+    assert record.request == by_history("x", "y", **ASKED, request_id=response.request_id)
     assert 9 < record.deadline_seconds < 11
     assert (record.status_code, record.error_reason, record.in_batch) == (0, "", False)
     assert 0 < record.total_seconds < 5
@@ -62,7 +70,7 @@ async def test_a_recall_is_logged_with_its_answer(tmp_path: Path) -> None:
     assert list(answer.item_ids) == [item.item_id for item in response.items]
     assert list(answer.scores) == [item.score for item in response.items]
     same = ("proven_count", "served_from", "completeness", "bundle", "bundle_version", "catalog_version")
-    for name in (*same, "score_space", "beam_width", "unknown_history_items", "timings"):
+    for name in (*same, "score_space", "beam_width", "unknown_history_items", "unknown_excluded_items", "timings"):
         assert getattr(answer, name) == getattr(response, name) != type(getattr(response, name))()
 
 

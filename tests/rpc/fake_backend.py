@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import grpc
 import numpy as np
 
+from item_catalog.attributes import AttributeKind
 from recall_service.engine.request import ScoreSpace
 from recall_service.rpc.backend import RecallBackend
 from recall_service.rpc.server import RecallServer
@@ -16,7 +17,13 @@ from recall_service.serving.items_wire import encode_items
 from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery, ServedFrom, ShortReason, Timings
 from recall_service.stubs.recall.v1 import recall_pb2, recall_pb2_grpc
 
-MAIN = BundleInfo("main", "m1", "c7", 1_000, (16, 32, 64), ScoreSpace.VOCABULARY, 20, 400, 10, 200, 512, 50)
+ATTRIBUTES = (
+    ("category", AttributeKind.TEXT),
+    ("in_stock", AttributeKind.BOOLEAN),
+    ("price", AttributeKind.NUMBER),
+    ("published", AttributeKind.INTEGER),
+)
+MAIN = BundleInfo("main", "m1", "c7", 1_000, (16, 32, 64), ScoreSpace.VOCABULARY, 20, 400, 10, 200, 512, 50, ATTRIBUTES)
 SMALL = BundleInfo("small", "s1", "c8", 10, (4, 4), ScoreSpace.CATALOG, 2, 4, 1, 4, 16, 5)
 
 
@@ -43,6 +50,7 @@ def make_answer(num_items: int = 3, *, steps: bool = True, short_reason: ShortRe
         score_space=ScoreSpace.CODEBOOK,
         beam_width=20,
         unknown_history_items=4,
+        unknown_excluded_items=6,
         rows_forwarded=61,
         rows_skipped=17,
         timings=Timings(0.000_001, 0.000_02, 0.000_3),

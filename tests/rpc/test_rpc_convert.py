@@ -5,11 +5,21 @@ from enum import Enum
 
 import pytest
 
+from item_catalog.filters import Filter, InRange, IsIn, NotIn
 from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.rpc.convert import encode_response, to_bundle_message, to_query
 from recall_service.serving.query import CacheMode, RecallAnswer, RecallQuery, ServedFrom, ShortReason
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import MAIN, by_history, by_prompt, make_answer
+
+FILTER = recall_pb2.Filter(
+    predicates=[
+        {"attribute": "category", "in": {"values": [{"text": "shoes"}, {"text": ""}]}},
+        {"attribute": "in_stock", "not_in": {"values": [{"boolean": False}]}},
+        {"attribute": "price", "range": {"above": {"integer": 1}, "at_most": {"number": 30.5}}},
+        {"attribute": "published", "range": {"at_least": {"integer": -5}, "below": {"integer": 7}}},
+    ]
+)
 
 
 def read_response(answer: RecallAnswer) -> recall_pb2.RecallResponse:
@@ -24,6 +34,9 @@ def test_a_request_by_history_becomes_a_question_field_by_field() -> None:
         bundle="main",
         num_items=7,
         beam_width=9,
+        filter=FILTER,
+        exclude_item_ids=["y", "z"],
+        exclude_history=True,
         cache_mode="CACHE_MODE_REFRESH",
         include_steps=True,
         search_mode="SEARCH_MODE_PROVEN",
@@ -33,11 +46,36 @@ def test_a_request_by_history_becomes_a_question_field_by_field() -> None:
         bundle="main",
         num_items=7,
         beam_width=9,
+        filter=Filter(
+            (
+                IsIn("category", ("shoes", "")),
+                NotIn("in_stock", (False,)),
+                InRange("price", above=1, at_most=30.5),
+                InRange("published", at_least=-5, below=7),
+            )
+        ),
+        exclude_item_ids=("y", "z"),
+        exclude_history=True,
         search_mode=SearchMode.PROVEN,
         cache_mode=CacheMode.REFRESH,
         include_steps=True,
         deadline=12.5,
     )
+
+
+def test_values_keep_their_types() -> None:
+    """Python holds 1, 1.0 and True equal; a catalogue does not."""
+    values = [{"integer": 1}, {"number": 1.0}, {"boolean": True}, {"text": "1"}]
+    message = recall_pb2.Filter(predicates=[{"attribute": "any", "in": {"values": values}}])
+    wanted = to_query(by_history(filter=message), None).filter
+    assert wanted is not None
+    (predicate,) = wanted.predicates
+    assert isinstance(predicate, IsIn)
+    assert [(type(value), value) for value in predicate.values] == [(int, 1), (float, 1.0), (bool, True), (str, "1")]
+
+
+def test_a_filter_without_predicates_is_none() -> None:
+    assert to_query(by_history(filter=recall_pb2.Filter()), None) == to_query(by_history(), None)
 
 
 def test_a_request_by_prompt_has_no_history() -> None:
@@ -90,6 +128,7 @@ def test_an_answer_becomes_a_response_field_by_field() -> None:
         score_space="SCORE_SPACE_CODEBOOK",
         beam_width=20,
         unknown_history_items=4,
+        unknown_excluded_items=6,
         attribution_token="t",
         timings=recall_pb2.Timings(queue_us=1, prefill_us=20, decode_us=300, total_us=4_000),
         rows_forwarded=61,
@@ -132,5 +171,12 @@ def test_a_bundle_is_told_in_full() -> None:
         told = getattr(message, field.name)
         if field.name == "score_space":
             assert told == recall_pb2.SCORE_SPACE_VOCABULARY
+        elif field.name == "attributes":
+            assert [(attribute.name, recall_pb2.AttributeType.Name(attribute.type)) for attribute in told] == [
+                ("category", "ATTRIBUTE_TYPE_TEXT"),
+                ("in_stock", "ATTRIBUTE_TYPE_BOOLEAN"),
+                ("price", "ATTRIBUTE_TYPE_NUMBER"),
+                ("published", "ATTRIBUTE_TYPE_INTEGER"),
+            ]
         else:
             assert (tuple(told) if field.name == "codebook_sizes" else told) == expected

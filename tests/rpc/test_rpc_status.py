@@ -11,6 +11,7 @@ from grpc_status import rpc_status
 from item_catalog.errors import CatalogError
 from recall_service.errors import (
     BundleError,
+    ChangeRefused,
     CheckpointError,
     DeadlineExpired,
     EngineFailure,
@@ -43,6 +44,7 @@ ROWS = [
     (RequestCancelled("gone"), "CANCELLED", "CANCELLED"),
     (NotReady("warming"), "UNAVAILABLE", "NOT_READY"),
     (UnknownVersion("no such bundle"), "NOT_FOUND", "UNKNOWN_VERSION"),
+    (ChangeRefused("no store; publish it into one"), "FAILED_PRECONDITION", "CHANGE_REFUSED"),
     (EngineFailure("a secret of the inside"), "INTERNAL", "ENGINE_FAILURE"),
     (ModelOutputError("a secret of the inside"), "INTERNAL", "MODEL_OUTPUT"),
     (SetupError("a secret of the inside"), "INTERNAL", "SETUP"),

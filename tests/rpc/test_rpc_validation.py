@@ -25,6 +25,13 @@ def violated_fields(request: recall_pb2.RecallRequest, prefix: str = "") -> list
         pytest.param(by_history(*["a"] * 10_001), ["history.item_ids"], id="history too long"),
         pytest.param(by_history("a", "", "b" * 257), ["history.item_ids[1]", "history.item_ids[2]"], id="item ids"),
         pytest.param(by_history("é" * 129), ["history.item_ids[0]"], id="bytes, not characters"),
+        pytest.param(by_history(exclude_item_ids=["a"] * 10_001), ["exclude_item_ids"], id="too many exclusions"),
+        pytest.param(
+            by_history(exclude_item_ids=["a", "", "é" * 129]),
+            ["exclude_item_ids[1]", "exclude_item_ids[2]"],
+            id="excluded ids",
+        ),
+        pytest.param(by_prompt(1, exclude_history=True), ["exclude_history"], id="no history to exclude"),
         pytest.param(by_history(num_items=201), ["num_items"], id="num_items"),
         pytest.param(by_history(beam_width=401), ["beam_width"], id="beam_width"),
         pytest.param(by_history(cache_mode=4), ["cache_mode"], id="unknown cache mode"),
@@ -46,6 +53,7 @@ def test_each_violation_names_its_field(request_: recall_pb2.RecallRequest, fiel
         ),
         pytest.param(by_history(*["a"] * 10_000), id="longest history"),
         pytest.param(by_prompt(*range(512)), id="longest prompt"),
+        pytest.param(by_history("a", exclude_item_ids=["b" * 256] * 10_000, exclude_history=True), id="exclusions"),
         pytest.param(by_history(request_id="r" * 128, user_id="u" * 256, scene="s" * 64), id="longest names"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -15,7 +16,8 @@ from item_catalog.sid import SidLayout
 from item_catalog.storage import save_catalog
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.serving.hooks import Observer
-from recall_service.serving.registry import Registry, open_registry
+from recall_service.serving.launch import Launch, open_registry
+from recall_service.serving.registry import Registry
 from tests.make_checkpoint import make_model, write_checkpoint
 
 LAYOUT = SidLayout((4, 5, 6))
@@ -87,12 +89,23 @@ def small_rows(first_item: int = 0) -> tuple[np.ndarray[Any, np.dtype[np.int64]]
     return sids[rows], [f"item-{first_item + number:03d}" for number in range(len(rows))]
 
 
+def small_attributes() -> dict[str, list[Any]]:
+    """What is known of the items of `small_rows`, row by row; None where nothing is."""
+    return {
+        "category": [("shoes", "boots", "hats", None)[number % 4] for number in range(50)],
+        "in_stock": [number % 3 != 0 for number in range(50)],
+        "price": [None if number % 7 == 0 else number * 1.5 for number in range(50)],
+        "published": [1_700_000_000 + 1_000 * (number % 11) for number in range(50)],
+    }
+
+
 @cache
 def small_catalog(first_item: int = 0) -> Catalog:
-    """The catalogue of `small_rows`."""
-    return build_catalog(LAYOUT, *small_rows(first_item))
+    """The catalogue of `small_rows` and `small_attributes`."""
+    attributes = {name: pa.array(values) for name, values in small_attributes().items()}
+    return build_catalog(LAYOUT, *small_rows(first_item), attributes)
 
 
 def small_registry(*directories: Path, observer: Observer, limits: EngineLimits = LIMITS) -> Registry:
     """Bundles gone live, the first one the default; the caller closes it."""
-    return open_registry(directories, "", limits, observer)
+    return open_registry(directories, "", Launch(limits, observer))

@@ -37,6 +37,7 @@ def make_answer(num_items: int = 5, *, with_steps: bool = False, **changes: Any)
         score_space=ScoreSpace.CATALOG,
         beam_width=40,
         unknown_history_items=3,
+        unknown_excluded_items=2,
         rows_forwarded=121,
         rows_skipped=79,
         timings=Timings(0.1, 0.2, 0.3),

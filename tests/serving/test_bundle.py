@@ -13,18 +13,40 @@ from safetensors.torch import load_file, save_file
 
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
+from item_catalog.updates import ItemUpdates
 from recall_service.demo.tokens import make_tokenizer
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest
 from recall_service.errors import BundleError, CheckpointError, InvalidRequest, SetupError
 from recall_service.serving.bundle import Bundle, check_setup, load_bundle
 from tests.serving.bundles import LAYOUT, LIMITS, small_rows, write_bundle, write_model, write_toml
+from tests.serving.stores import write_store_bundle
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A sound bundle, for the test to spoil."""
     return write_bundle(tmp_path / "tiny")
+
+
+def test_a_store_is_served_with_its_updates(tmp_path: Path) -> None:
+    store = write_store_bundle(tmp_path / "tiny")
+    store.apply(ItemUpdates(removals=("item-001",)), store.load())
+    bundle = load_bundle(tmp_path / "tiny")
+    assert bundle.snapshot is not None
+    assert bundle.snapshot.head == store.head()
+    assert bundle.catalog is bundle.snapshot.catalog
+    assert bundle.catalog.find(["item-001", "item-002"]).tolist()[0] == -1
+    assert bundle.version == load_bundle(write_bundle(tmp_path / "plain")).version
+    write_toml(tmp_path / "tiny", catalog={"codebook_sizes": [4, 5, 6]})
+    assert_refused(tmp_path / "tiny", BundleError, "catalog.codebook_sizes is for a source file; remove it")
+
+
+def test_a_damaged_store_is_a_setup_error(tmp_path: Path) -> None:
+    write_store_bundle(tmp_path / "tiny")
+    (tmp_path / "tiny" / "catalog" / "CURRENT.json").write_text("{")
+    with pytest.raises(SetupError, match=r"CURRENT.json: not JSON"):
+        check_setup(tmp_path / "tiny")
 
 
 def assert_refused(directory: Path, kind: type[Exception], *parts: str) -> None:

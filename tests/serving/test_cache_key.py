@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from item_catalog.filters import Filter, IsIn, NotIn
 from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.serving.cache_key import DIGEST_BYTES, cache_key
 
@@ -38,6 +39,9 @@ QUESTION = {
         {"history": None, "prompt": (1, 2, 3)},
         {"bundle": "demo1", "bundle_version": ""},
         {"beam_width": 50, "num_items": 100},
+        {"wanted": Filter((IsIn("stock", (1,)),))},
+        {"exclude_item_ids": ("a",)},
+        {"exclude_history": True},
     ],
     ids=str,
 )
@@ -49,6 +53,49 @@ def test_equal_questions_share_a_key() -> None:
     again = QUESTION | {"history": ["a", "b", "c"]}  # a list, and made anew
     assert cache_key(**again) == cache_key(**QUESTION)
     assert len(cache_key(**QUESTION)) == DIGEST_BYTES
+
+
+NARROWED = {"wanted": Filter((IsIn("stock", (1,)),)), "exclude_item_ids": ("x", "y"), "exclude_history": True}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            {name: default}
+            for name, default in [("wanted", None), ("exclude_item_ids", ()), ("exclude_history", False)]
+        ),
+        {"wanted": Filter((IsIn("stock", (1.0,)),))},
+        {"wanted": Filter((IsIn("stock", (True,)),))},
+        {"wanted": Filter((IsIn("stock", ("1",)),))},
+        {"wanted": Filter((NotIn("stock", (1,)),))},
+        {"wanted": Filter((IsIn("stock", (1,)), IsIn("price", (1,))))},
+        {"exclude_item_ids": ("x",)},
+        {"exclude_item_ids": ("xy",)},
+        {"exclude_item_ids": ("x", "y", "")},
+        {"history": ("a", "b", "c", "x"), "exclude_item_ids": ("y",)},
+    ],
+    ids=str,
+)
+def test_every_part_of_what_is_left_out_changes_the_key(change: dict[str, object]) -> None:
+    narrowed = QUESTION | NARROWED
+    assert cache_key(**(narrowed | change)) != cache_key(**narrowed)
+
+
+def test_a_meaning_has_one_key_however_it_is_put() -> None:
+    one = NARROWED | {"wanted": Filter((IsIn("stock", (1, 2)), NotIn("brand", ("a", "b"))))}
+    other = {
+        "wanted": Filter((NotIn("brand", ("b", "a", "b")), IsIn("stock", (2, 1)))),
+        "exclude_item_ids": ["y", "x", "y"],
+        "exclude_history": True,
+    }
+    assert cache_key(**(QUESTION | one)) == cache_key(**(QUESTION | other))
+
+
+@given(st.lists(st.text(max_size=3), max_size=4), st.lists(st.text(max_size=3), max_size=4))
+def test_exclusions_share_a_key_only_when_equal(one: list[str], other: list[str]) -> None:
+    keys = [cache_key(**(QUESTION | {"exclude_item_ids": excluded})) for excluded in (one, other)]
+    assert (keys[0] == keys[1]) == (set(one) == set(other))
 
 
 @given(st.lists(st.text(max_size=3), max_size=4), st.lists(st.text(max_size=3), max_size=4))

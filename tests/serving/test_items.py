@@ -5,8 +5,10 @@ import pytest
 
 from item_catalog.builder import build_catalog
 from item_catalog.sid import SidLayout
+from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.request import BeamResult
 from recall_service.serving.items import items_of_beams
+from recall_service.serving.narrowing import Narrowing
 from recall_service.serving.query import ShortReason
 
 # Leaf 0 holds one item, leaf 1 three, leaf 2 two, leaf 3 one; on one SID in ascending order of ids.
@@ -15,6 +17,16 @@ CATALOG = build_catalog(
     [[0, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [1, 1]],
     ["solo", "c", "a", "b", "y", "x", "last"],
 )
+
+CONSTRAINT = TrieConstraint(CATALOG.trie, [np.arange(2), np.arange(2, 4)])
+
+
+def narrowing(excluded: str = "", live: str | None = None) -> Narrowing:
+    """The catalogue less the items of `excluded`, and of `live` alone if that is given; ids with spaces."""
+    positions = np.sort(CATALOG.find(excluded.split()))
+    kept = None if live is None else np.isin(np.arange(CATALOG.num_items), CATALOG.find(live.split()))
+    num_left = (CATALOG.num_items if kept is None else int(kept.sum())) - len(positions)
+    return Narrowing(CONSTRAINT, num_left, CATALOG.num_items, 0, kept, positions)
 
 
 def beams(*leaves: int, proven: int = 0, bound: float = -1.0) -> BeamResult:
@@ -76,3 +88,38 @@ def test_why_an_answer_is_short(result: BeamResult, num_items: int, reason: Shor
     found = items_of_beams(result, CATALOG, num_items)
     assert found.short_reason is reason
     assert len(found.item_ids) == min(num_items, sum((1, 3, 2, 1)[leaf] for leaf in result.leaves))
+
+
+@pytest.mark.parametrize(
+    ("left", "num_items", "expected"),
+    [
+        (narrowing("a x"), 9, ("b", "c", "y", "last")),
+        (narrowing("a x"), 3, ("b", "c", "y")),
+        (narrowing(live="c x y last"), 9, ("c", "x", "y", "last")),
+        (narrowing("x last", live="c x y last"), 9, ("c", "y")),
+        (narrowing(), 9, ("a", "b", "c", "x", "y", "last")),
+    ],
+    ids=["excluded", "excluded, cut", "filtered", "both", "nothing"],
+)
+def test_of_an_sid_only_what_is_left_counts(left: Narrowing, num_items: int, expected: tuple[str, ...]) -> None:
+    found = items_of_beams(beams(1, 2, 3, proven=2), CATALOG, num_items, left)
+    assert found.item_ids == expected
+    sid_of = {"a": 0, "b": 0, "c": 0, "x": 1, "y": 1, "last": 2}
+    assert found.beams.tolist() == [sid_of[item] for item in expected]
+    assert found.proven_count == sum(item != "last" for item in expected)
+
+
+@pytest.mark.parametrize(
+    ("left", "bound", "reason"),
+    [
+        (narrowing("a"), -np.inf, ShortReason.FILTER_TOO_NARROW),
+        (narrowing("a"), -1.0, ShortReason.BEAM_TOO_NARROW),
+        (narrowing(), -np.inf, ShortReason.CATALOG_EXHAUSTED),
+        (None, -np.inf, ShortReason.CATALOG_EXHAUSTED),
+    ],
+    ids=["less", "less, and pruned", "nothing left out", "nothing asked to"],
+)
+def test_a_filter_is_too_narrow_only_where_it_leaves_something_out(
+    left: Narrowing | None, bound: float, reason: ShortReason
+) -> None:
+    assert items_of_beams(beams(0, 1, 2, 3, bound=bound), CATALOG, 9, left).short_reason is reason

@@ -7,9 +7,10 @@ import pytest
 
 from item_catalog.sid import SidLayout
 from item_catalog.trie import PrefixTrie
+from item_catalog.updates import ItemUpdates, ItemUpsert
 from recall_service.engine.constraint import NO_TOKEN
 from recall_service.errors import BundleError
-from recall_service.serving.sid_tokens import sid_token_ids
+from recall_service.serving.sid_tokens import check_tokens, sid_token_ids, token_violations
 
 TEMPLATES = ("<a_{code}>", "<b_{code}>")
 TRIE = PrefixTrie.from_sorted_sids(SidLayout((3, 4)), np.array([[0, 1], [0, 3], [2, 0]]))  # never 1, never 2
@@ -75,3 +76,21 @@ def test_a_used_code_must_be_one_id_of_its_own(
 def test_one_template_for_each_level(templates: tuple[str, ...]) -> None:
     with pytest.raises(BundleError, match=rf"sid.tokens: {len(templates)} levels; the catalogue's SIDs have 2"):
         sid_token_ids(TableEncoder(table(), [0]), templates, TRIE, vocab_size=24)
+
+
+def test_another_trie_may_use_the_codes_that_have_tokens_and_no_others() -> None:
+    level_tokens = sid_token_ids(TableEncoder(table(a_1=None), [0]), TEMPLATES, TRIE, vocab_size=24)
+    layout = SidLayout((3, 4))
+    check_tokens(level_tokens, TEMPLATES, PrefixTrie.from_sorted_sids(layout, np.array([[0, 2], [2, 2]])))
+    lacking = PrefixTrie.from_sorted_sids(layout, np.array([[0, 2], [1, 2]]))
+    with pytest.raises(BundleError, match=r"sid.tokens\[0\]: '<a_1>' is no token of the model; give the items of"):
+        check_tokens(level_tokens, TEMPLATES, lacking)
+
+
+def test_updates_that_the_model_has_no_tokens_for() -> None:
+    level_tokens = sid_token_ids(TableEncoder(table(a_1=None), [0]), TEMPLATES, TRIE, vocab_size=24)
+    sids = [(0, 2), None, (1, 0), (9, 0), (1,), (1, 0, 5)]
+    updates = ItemUpdates(tuple(ItemUpsert(str(row), sid) for row, sid in enumerate(sids)))
+    assert [violation.field for violation in token_violations(updates, level_tokens)] == [
+        f"upserts[{row}].sid[0]" for row in (2, 4, 5)
+    ]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from recall_service.app import _bundle_states
 from recall_service.engine.engine import BeamEngine
 from recall_service.errors import EngineFailure, ModelOutputError, NotReady, Overloaded, RecallError
+from recall_service.serving.changes import BundleState
 from recall_service.serving.engine_runner import EngineRunner
 from recall_service.serving.query import CacheMode, ServedFrom
 from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
@@ -42,8 +42,7 @@ async def watched(served: Served) -> AsyncIterator[list[bool]]:
     async def on_change(healthy: bool) -> None:
         said.append(healthy)
 
-    runners = [live.runner for live in served.registry]
-    dog = asyncio.create_task(Watchdog(runners, stuck_step_seconds=STUCK_SECONDS, on_change=on_change).run())
+    dog = asyncio.create_task(Watchdog(served.registry, stuck_step_seconds=STUCK_SECONDS, on_change=on_change).run())
     yield said
     dog.cancel()
     with suppress(asyncio.CancelledError):
@@ -204,8 +203,7 @@ async def test_a_look_that_raises_is_not_the_last(served: Served, forwards: Forw
         if len(said) == 1:
             raise ZeroDivisionError
 
-    runners = [live.runner for live in served.registry]
-    dog = asyncio.create_task(Watchdog(runners, stuck_step_seconds=STUCK_SECONDS, on_change=on_change).run())
+    dog = asyncio.create_task(Watchdog(served.registry, stuck_step_seconds=STUCK_SECONDS, on_change=on_change).run())
     with pytest.raises(NotReady):
         await fresh(served)
     await until(lambda: said == [False, False])  # said again, for nobody knows how far the first time came
@@ -223,9 +221,9 @@ async def test_operators_see_what_waits_behind_a_stuck_step_and_that_it_is_stuck
     await forwards.arrival(1)
     searches += [asyncio.create_task(fresh(served, history=(f"item-00{number}",))) for number in range(3)]
     await until(lambda: served.live().runner.gate.num_inside == 4)
-    state = _bundle_states(served.registry)[0]
+    state = BundleState.of(served.live())
     assert (state.waiting, state.running, state.stuck) == (3, 1, False)
     served.live().runner.refuse("lost; ask another replica")
-    assert [state.stuck for state in _bundle_states(served.registry)] == [True, False]
+    assert [BundleState.of(live).stuck for live in served.registry] == [True, False]
     await asyncio.gather(*searches, return_exceptions=True)
     forwards.lift()

@@ -21,5 +21,17 @@ RESULTS = Row(
             "cps",
             (rate("recall_unknown_history_items_total", "instance"), "{{instance}}"),
         ),
+        plot(
+            "Unknown excluded items",
+            "Items left out by request that no catalogue knows. A rise means an old catalogue, or ids of another one.",
+            "cps",
+            (rate("recall_unknown_excluded_items_total", "instance"), "{{instance}}"),
+        ),
+        plot(
+            "Filters",
+            "Remembered, or worked out anew. Many of the latter: filters of all kinds, or too little room.",
+            "reqps",
+            (rate("recall_filter_duration_seconds_count", "result"), "{{result}}"),
+        ),
     ),
 )

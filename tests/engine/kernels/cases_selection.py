@@ -17,6 +17,7 @@ from recall_service.engine.fixed_selection import FixedSelection, SelectionKerne
 from recall_service.engine.kernels.selection import REFERENCE_SELECTION, TRITON_SELECTION
 from recall_service.engine.request import ScoreSpace
 from recall_service.engine.selection import select_beams
+from tests.oracles.tries import nodes_leading_to
 
 INF = float("inf")
 VOCAB = 150
@@ -44,7 +45,11 @@ class Question:
         if self.trie is None:
             return None
         constraint = TrieConstraint(self.trie, self.level_tokens, device)
-        return constraint if self.live_leaves is None else constraint.keeping(self.live_leaves)
+        if self.live_leaves is None:
+            return constraint
+        sids = list(map(tuple, self.trie.leaf_sids(np.arange(self.trie.num_leaves)).tolist()))
+        live = [sid for sid, is_live in zip(sids, self.live_leaves, strict=True) if is_live]
+        return constraint.keeping(nodes_leading_to(live, sids))
 
     def of_requests(self, requests: slice | list[int]) -> "Question":
         """The same of some requests alone."""

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from item_catalog.attribute_columns import attribute_column, attribute_values
+from item_catalog.attributes import AttributeKind
 from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
@@ -24,6 +27,13 @@ from tests.fuzz.mutate_values import spoilt_json
 from tests.fuzz.odd_values import odd_integer
 from tests.serving.bundles import LAYOUT, small_rows
 
+_ARROW_TYPES = {
+    AttributeKind.TEXT: pa.string(),
+    AttributeKind.INTEGER: pa.int64(),
+    AttributeKind.NUMBER: pa.float64(),
+    AttributeKind.BOOLEAN: pa.bool_(),
+}
+
 
 class Target:
     """A catalogue that keeps every promise, or one line of error."""
@@ -31,7 +41,7 @@ class Target:
     def __init__(self, directory: Path) -> None:
         sids, texts = small_rows()
         catalogs = {
-            "text": build_catalog(LAYOUT, sids, texts),
+            "text": build_catalog(LAYOUT, sids, texts, _attributes(len(texts))),
             "integer": build_catalog(LAYOUT, sids, np.arange(len(texts)) * 7 - 20),
         }
         self._directory = directory
@@ -57,7 +67,7 @@ class Target:
         spoilt = self._directory / "spoilt"
         shutil.copytree(self._directory / kind, spoilt)
         try:
-            if "." in file:
+            if file.endswith((".npy", ".json")):
                 (spoilt / file).write_bytes(hostile.data)
             else:
                 _forge(spoilt, file, np.frombuffer(hostile.data, self._arrays[kind][file].dtype))
@@ -69,8 +79,21 @@ class Target:
         pass
 
 
+def _attributes(count: int) -> dict[str, pa.Array]:
+    """One of each kind, with values that repeat, and some that are missing."""
+    rows = range(count)
+    return {
+        "category": pa.array([("toys", "books", "ö", None)[row % 4] for row in rows]),
+        "nothing": pa.nulls(count, pa.string()),
+        "stock": pa.array([row % 3 for row in rows]),
+        "price": pa.array([None if row % 5 == 0 else row / 2 for row in rows]),
+        "is_new": pa.array([row % 2 == 0 for row in rows]),
+    }
+
+
 def _spoilt_array(generator: random.Random, array: NDArray[Any]) -> NDArray[Any]:
-    spoilt = array.copy()
+    # Of numbers and booleans the bits are spoilt: no other way leads to a boolean that is neither 0 nor 1.
+    spoilt = array.copy() if array.dtype.kind in "iu" else array.view(f"u{array.itemsize}").copy()
     for _ in range(generator.choice((1, 1, 2))):
         kind = generator.randrange(4)
         at, other = generator.randrange(len(spoilt)), generator.randrange(len(spoilt))
@@ -113,4 +136,11 @@ def _open_and_use(directory: Path) -> Catalog:
         raise Broken("a leaf is not found by its SID")
     if not np.array_equal(catalog.items_of_leaves(leaves).positions, positions):
         raise Broken("the leaves do not hold all items once")
+    for name, column in catalog.attributes.items():
+        values = attribute_values(column, positions)
+        again = attribute_column(name, pa.array(values, _ARROW_TYPES[column.kind]))
+        if {part: fingerprint(array) for part, array in again.arrays().items()} != {
+            part: fingerprint(array) for part, array in column.arrays().items()
+        }:
+            raise Broken(f"the values of {name} make another column")
     return catalog

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
+from item_catalog.attributes import AttributeKind
 from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
@@ -41,7 +42,15 @@ class Target:
         self._directory = directory
 
     def make(self, generator: random.Random) -> Hostile:
+        """place: the suffix of the file; before it the attribute that is read, and its kind, if there is one."""
         suffix = generator.choice((".json", ".jsonl", ".csv", ".parquet"))
+        if generator.random() < 0.5:
+            kind = generator.choice(("", *(kind.value for kind in AttributeKind)))
+            name = "price" if suffix == ".csv" else "brand"
+            return Hostile(f"{name} {kind}{suffix}", self._make(generator, suffix).data)
+        return self._make(generator, suffix)
+
+    def _make(self, generator: random.Random, suffix: str) -> Hostile:
         if suffix == ".json":
             return Hostile(suffix, spoilt_json(generator, generator.choice((_TOKENS, _CODES))))
         if suffix == ".csv":
@@ -55,17 +64,20 @@ class Target:
         return Hostile(suffix, _spoilt_parquet(generator, rows))
 
     def check(self, hostile: Hostile) -> None:
-        path = self._directory / f"items{hostile.place}"
+        attribute, dot, suffix = hostile.place.rpartition(".")
+        path = self._directory / f"items{dot}{suffix}"
         path.write_bytes(hostile.data)
-        refused((CatalogError,), partial(_read_and_build, path))
+        name, _, kind = attribute.partition(" ")
+        kinds = {name: AttributeKind(kind) if kind else None} if name else {}
+        refused((CatalogError,), partial(_read_and_build, path, kinds))
 
     def close(self) -> None:
         pass
 
 
-def _read_and_build(path: Path) -> Catalog:
-    source = read_source(path)
-    catalog = build_catalog(None, source.sids, source.item_ids)
+def _read_and_build(path: Path, kinds: dict[str, AttributeKind | None]) -> Catalog:
+    source = read_source(path, kinds)
+    catalog = build_catalog(None, source.sids, source.item_ids, source.attributes)
     if not 1 <= catalog.num_items <= len(source.item_ids):
         raise Broken(f"{catalog.num_items} items of {len(source.item_ids)} rows")
     catalog.check()

@@ -1,7 +1,8 @@
 """Calls to RecallService and AdminService: any bytes and any metadata, by a caller who may have little time.
 
 The handlers are driven in process, with what surrounds them in a server: a pipeline over a real bundle, metrics, the
-log of calls and the request log. The admin service knows one token.
+log of calls and the request log. The admin service knows one token; the bundle has no store, so that no change of its
+catalogue gets beyond the refusal.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from recall_service.observability.call_log import CallLog
 from recall_service.observability.metrics import Metrics
 from recall_service.request_log.files import RotatingFiles
 from recall_service.request_log.log import RequestLog
-from recall_service.rpc.admin_servicer import AdminServicer, BundleState
+from recall_service.rpc.admin_servicer import AdminServicer
 from recall_service.rpc.admission import Admission
 from recall_service.rpc.authentication import Authentication, Right
 from recall_service.rpc.guard import CallGuard
@@ -22,7 +23,9 @@ from recall_service.rpc.limits import Limits
 from recall_service.rpc.observer import NullCallTracer
 from recall_service.rpc.servicer import RecallServicer
 from recall_service.rpc.shutdown import Shutdown
+from recall_service.serving.launch import Launch
 from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.operations import Operations
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
@@ -32,7 +35,7 @@ from tests.fuzz.call_checks import ADMIN_CODES, RECALL_CODES, check_response, ch
 from tests.fuzz.call_context import Aborted, CallContext, Metadata
 from tests.fuzz.hostile import Broken, Hostile
 from tests.fuzz.mutate_messages import mutate_message, spoilt_message
-from tests.serving.bundles import small_registry, write_bundle
+from tests.serving.bundles import LIMITS, small_registry, write_bundle
 
 _ITEMS = recall_pb2.ItemHistory(item_ids=("item-004", "item-017", "item-031"))
 _REQUESTS = (
@@ -47,16 +50,48 @@ _REQUESTS = (
         cache_mode=recall_pb2.CACHE_MODE_REFRESH,
         priority=recall_pb2.PRIORITY_LOW,
     ),
+    recall_pb2.RecallRequest(
+        history=_ITEMS,
+        num_items=3,
+        filter=recall_pb2.Filter(
+            predicates=[
+                {"attribute": "category", "in": {"values": [{"text": "shoes"}, {"text": "hats"}]}},
+                {"attribute": "in_stock", "not_in": {"values": [{"boolean": False}]}},
+                {"attribute": "price", "range": {"above": {"integer": 1}, "at_most": {"number": 60.5}}},
+                {"attribute": "published", "range": {"at_least": {"integer": 1_700_000_000}}},
+            ]
+        ),
+        exclude_item_ids=["item-001", "gone"],
+        exclude_history=True,
+    ),
 )
+_ADMIN_REQUESTS = {
+    "LoadCatalog": admin_pb2.LoadCatalogRequest(bundle="tiny", version="c1"),
+    "ActivateCatalog": admin_pb2.ActivateCatalogRequest(version="c1"),
+    "RollbackCatalog": admin_pb2.RollbackCatalogRequest(bundle="tiny"),
+    "ApplyItemUpdates": admin_pb2.ApplyItemUpdatesRequest(
+        upserts=[
+            admin_pb2.ItemUpsert(
+                item_id="item-001", sid=[1, 2, 3], attributes={"price": {"number": 2.5}, "in_stock": {"boolean": True}}
+            ),
+            admin_pb2.ItemUpsert(item_id="item-002", cleared_attributes=["category"]),
+        ],
+        removals=["item-003", "gone"],
+    ),
+}
 _RESPONSES = {
     "Recall": recall_pb2.RecallResponse,
     "BatchRecall": recall_pb2.BatchRecallResponse,
     "GetServingInfo": recall_pb2.GetServingInfoResponse,
     "ListBundles": admin_pb2.ListBundlesResponse,
     "Drain": admin_pb2.DrainResponse,
+    "LoadCatalog": admin_pb2.LoadCatalogResponse,
+    "ActivateCatalog": admin_pb2.ActivateCatalogResponse,
+    "RollbackCatalog": admin_pb2.RollbackCatalogResponse,
+    "ApplyItemUpdates": admin_pb2.ApplyItemUpdatesResponse,
 }
 _METHODS = (*("Recall",) * 7, *("BatchRecall",) * 2, *_RESPONSES)
-_ADMIN_METHODS = ("ListBundles", "Drain")
+_ADMIN_METHODS = ("ListBundles", "Drain", *_ADMIN_REQUESTS)
 _SCENES = ("feed", "mail")
 _TOKEN = "of-the-operator"
 _METADATA: tuple[Metadata, ...] = (
@@ -86,6 +121,8 @@ class Target:
         seconds = generator.choice(("-", "-", "-", "5", "0", "0.001"))
         place = f"{method}/{generator.randrange(len(_METADATA))}/{seconds}"
         message, other = generator.choice(_REQUESTS), generator.choice(_REQUESTS)
+        if method in _ADMIN_REQUESTS:
+            return Hostile(place, spoilt_message(generator, _ADMIN_REQUESTS[method], other))
         if method != "BatchRecall":
             return Hostile(place, spoilt_message(generator, message, other))
         entries = [mutate_message(generator, generator.choice(_REQUESTS)) for _ in range(generator.randrange(4))]
@@ -95,6 +132,7 @@ class Target:
         method, metadata, seconds = hostile.place.split("/")
         context = CallContext(_METADATA[int(metadata)], None if seconds == "-" else float(seconds))
         self._runner.run(self._call(method, hostile.data, context))
+        self._shutdown.requested.clear()  # or operators could change nothing any more
         self._num_calls += 1
         if self._num_calls % 500 == 0 and self._count_series() != self._num_series:
             raise Broken("one of the last 500 calls has made a series of metrics")
@@ -120,8 +158,9 @@ class Target:
         guard = CallGuard(everybody, Right.RECALL, admission, metrics, metrics, call_log, tracer)
         recall = RecallServicer(pipeline, guard, Limits(), metrics, tracer, self._log, max_batch_requests=8)
         guard = CallGuard(operators, Right.ADMIN, admission, metrics, metrics, call_log, tracer)
-        states = [BundleState(info, 0, 0, stuck=False) for info in self._registry.infos]
-        admin = AdminServicer(_Server(), lambda: states, Shutdown(), guard)  # type: ignore[arg-type]
+        self._shutdown = Shutdown()
+        operations = Operations(self._registry, Launch(LIMITS, metrics))
+        admin = AdminServicer(_Server(), operations, self._shutdown, guard)  # type: ignore[arg-type]
         handlers = recall.handlers() | admin.handlers()
         self._handlers = {name: handler.unary_unary for name, handler in handlers.items()}
 

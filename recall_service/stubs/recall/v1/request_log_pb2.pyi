@@ -39,7 +39,7 @@ class LoggedRecalls(_message.Message):
     def __init__(self, records: _Optional[_Iterable[_Union[LoggedRecall, _Mapping]]] = ...) -> None: ...
 
 class LoggedAnswer(_message.Message):
-    __slots__ = ("item_ids", "scores", "proven_count", "served_from", "completeness", "bundle", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "timings")
+    __slots__ = ("item_ids", "scores", "proven_count", "served_from", "completeness", "bundle", "bundle_version", "catalog_version", "score_space", "beam_width", "unknown_history_items", "timings", "unknown_excluded_items")
     ITEM_IDS_FIELD_NUMBER: _ClassVar[int]
     SCORES_FIELD_NUMBER: _ClassVar[int]
     PROVEN_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class LoggedAnswer(_message.Message):
     BEAM_WIDTH_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_HISTORY_ITEMS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_EXCLUDED_ITEMS_FIELD_NUMBER: _ClassVar[int]
     item_ids: _containers.RepeatedScalarFieldContainer[str]
     scores: _containers.RepeatedScalarFieldContainer[float]
     proven_count: int
@@ -64,4 +65,5 @@ class LoggedAnswer(_message.Message):
     beam_width: int
     unknown_history_items: int
     timings: _recall_pb2.Timings
-    def __init__(self, item_ids: _Optional[_Iterable[str]] = ..., scores: _Optional[_Iterable[float]] = ..., proven_count: _Optional[int] = ..., served_from: _Optional[_Union[_recall_pb2.ServedFrom, str]] = ..., completeness: _Optional[_Union[_recall_pb2.Completeness, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[_Union[_recall_pb2.ScoreSpace, str]] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., timings: _Optional[_Union[_recall_pb2.Timings, _Mapping]] = ...) -> None: ...
+    unknown_excluded_items: int
+    def __init__(self, item_ids: _Optional[_Iterable[str]] = ..., scores: _Optional[_Iterable[float]] = ..., proven_count: _Optional[int] = ..., served_from: _Optional[_Union[_recall_pb2.ServedFrom, str]] = ..., completeness: _Optional[_Union[_recall_pb2.Completeness, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_version: _Optional[str] = ..., catalog_version: _Optional[str] = ..., score_space: _Optional[_Union[_recall_pb2.ScoreSpace, str]] = ..., beam_width: _Optional[int] = ..., unknown_history_items: _Optional[int] = ..., timings: _Optional[_Union[_recall_pb2.Timings, _Mapping]] = ..., unknown_excluded_items: _Optional[int] = ...) -> None: ...

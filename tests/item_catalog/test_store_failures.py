@@ -1,0 +1,174 @@
+"""Whatever is damaged, missing, full or wrong is named, and what was live stays live."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from item_catalog import durable_files, storage, store_state, update_log
+from item_catalog.errors import CatalogError
+from item_catalog.storage import save_catalog
+from item_catalog.store import CatalogStore
+from item_catalog.updates import ItemUpdates, ItemUpsert
+from tests.item_catalog.small_stores import ADD_9, ONE, REMOVE_1, THREE, TWO, apply, live
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CatalogStore:
+    return CatalogStore.create(tmp_path / "store", ONE)
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        pytest.param("../../etc", r"version: '\.\./\.\./etc'; give the 32 hexadecimal digits of one", id="path"),
+        pytest.param("A" * 32, "give the 32 hexadecimal digits", id="capitals"),
+        pytest.param("0" * 32 + "\n", "give the 32 hexadecimal digits", id="line end"),
+        pytest.param("0" * 32, f"version: {'0' * 32} is not in the store; publish it, or give one of", id="unknown"),
+    ],
+)
+def test_versions_that_are_none(version: str, message: str, store: CatalogStore):
+    for method in (store.load, store.activate):
+        with pytest.raises(CatalogError, match=message):
+            method(version)
+
+
+def test_a_damaged_version_is_refused_by_name_and_what_was_live_stays(store: CatalogStore):
+    store.publish(TWO, activate=False)
+    (store.path / "versions" / TWO.version / "manifest.json").unlink()
+    for method in (store.load, store.activate):
+        with pytest.raises(CatalogError, match=rf"{TWO.version}/manifest\.json: No such file"):
+            method(TWO.version)
+    assert [stored.version for stored in store.versions()] == [ONE.version]
+    assert (live(store), store.head().base) == (["1", "2"], ONE.version)
+
+
+def test_a_version_under_another_name_is_refused(store: CatalogStore):
+    store.publish(TWO, activate=False)
+    directory = store.path / "versions" / TWO.version
+    shutil.rmtree(directory)
+    save_catalog(THREE, directory)
+    with pytest.raises(CatalogError, match=f"{TWO.version}: holds version {THREE.version}; publish that one"):
+        store.load(TWO.version)
+
+
+def test_what_a_killed_publisher_left_is_ignored_and_goes_with_the_next(store: CatalogStore):
+    half = store.path / "versions" / f".{TWO.version}.0123"
+    half.mkdir()
+    (half / "trie_codes_0.npy").write_bytes(b"half")
+    assert [stored.version for stored in store.versions()] == [ONE.version]
+    store.publish(TWO)
+    assert not half.exists()
+
+
+def test_a_damaged_log_is_named(store: CatalogStore):
+    apply(store, ADD_9)
+    (log,) = (store.path / "updates").iterdir()
+    log.write_bytes(log.read_bytes()[:-1] + b"\0")
+    with pytest.raises(CatalogError, match=r"\.1\.log: damaged at byte 0: the checksum of its batch is wrong"):
+        store.load()
+    log.unlink()
+    with pytest.raises(CatalogError, match=r"\.1\.log: cannot be read: No such file or directory; restore it"):
+        store.load()
+    with pytest.raises(CatalogError, match=r"\.1\.log: cannot be read: No such file or directory; restore it"):
+        store.head()
+
+
+@pytest.mark.parametrize(
+    ("updates", "message"),
+    [
+        (REMOVE_1, r"\.1\.log: leads to version [0-9a-f]{32}, not to another as it says; restore it"),
+        (ItemUpdates((ItemUpsert("7"),)), r"\.1\.log: does not fit its version \(upserts\[0\]\.sid: none"),
+    ],
+    ids=["other content", "impossible"],
+)
+def test_a_log_of_something_else_is_named(updates: ItemUpdates, message: str, store: CatalogStore):
+    (log,) = (store.path / "updates").iterdir()
+    update_log.append(log, 0, updates, "another")
+    with pytest.raises(CatalogError, match=message):
+        store.load()
+
+
+def full(*arguments: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [(storage, "write_array"), (store_state, "replace_text"), (update_log, "_write_all"), (durable_files.os, "fsync")],
+    ids=["array", "state", "log", "fsync"],
+)
+def test_a_full_disk_leaves_what_was_live(
+    module: object, function: str, store: CatalogStore, monkeypatch: pytest.MonkeyPatch
+):
+    store.publish(TWO)
+    snapshot = apply(store, ADD_9)
+    changes = {
+        "write_array": [lambda: store.publish(THREE), lambda: store.compact(snapshot)],
+        "replace_text": [lambda: store.publish(THREE), store.rollback, lambda: store.activate(ONE.version)],
+        "_write_all": [lambda: store.apply(REMOVE_1, snapshot)],
+        "fsync": [lambda: store.publish(THREE), lambda: store.apply(REMOVE_1, snapshot), store.rollback],
+    }
+    head = store.head()
+    monkeypatch.setattr(module, function, full)
+    for change in changes[function]:
+        with pytest.raises(CatalogError, match=r"cannot be written: No space left on device"):
+            change()
+    monkeypatch.undo()
+    assert store.head() == head
+    assert store.previous() == ONE.version
+    assert live(store) == ["1", "2", "3", "9"]
+    store.publish(THREE)
+    assert live(store) == ["4"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format_version": 2}', '{"format_version": 1, "current": 3, "history": [], "logs": {}}'],
+    ids=["empty", "list", "no fields", "format", "current"],
+)
+def test_a_state_that_is_none(text: str, store: CatalogStore):
+    (store.path / "CURRENT.json").write_text(text)
+    with pytest.raises(CatalogError, match=r"CURRENT\.json: (not JSON|no state of a store).*; restore it"):
+        CatalogStore(store.path)
+
+
+def test_a_state_that_leads_elsewhere(store: CatalogStore):
+    state = json.loads((store.path / "CURRENT.json").read_text())
+    state["current"]["version"] = "../../elsewhere"
+    (store.path / "CURRENT.json").write_text(json.dumps(state))
+    with pytest.raises(CatalogError, match=r"'\.\./\.\./elsewhere' is no version"):
+        store.head()
+
+
+def test_places_that_are_no_store(store: CatalogStore, tmp_path: Path):
+    save_catalog(ONE, tmp_path / "catalog")
+    (tmp_path / "file").touch()
+    with pytest.raises(CatalogError, match=r"CURRENT\.json: No such file or directory; give the directory of a store"):
+        CatalogStore(tmp_path / "catalog")
+    with pytest.raises(CatalogError, match=r"catalog: holds .*; give a new or empty directory"):
+        CatalogStore.create(tmp_path / "catalog", ONE)
+    with pytest.raises(CatalogError, match=r"file: cannot be made a store: .*; give another place"):
+        CatalogStore.create(tmp_path / "file", ONE)
+    with pytest.raises(CatalogError, match=r"store: holds CURRENT\.json; give a new or empty directory"):
+        CatalogStore.create(store.path, ONE)
+
+
+def test_creating_goes_on_where_a_killed_one_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_state, "replace_text", full)
+    with pytest.raises(CatalogError, match=r"CURRENT\.json: cannot be written"):
+        CatalogStore.create(tmp_path / "store", ONE)
+    monkeypatch.undo()
+    assert live(CatalogStore.create(tmp_path / "store", ONE)) == ["1", "2"]
+
+
+def test_a_lock_that_is_held_for_too_long(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(durable_files, "_LOCK_SECONDS", 0.05)
+    with (
+        durable_files.exclusive(store.path / "LOCK"),
+        pytest.raises(CatalogError, match=r"LOCK: locked by another process for 0 s; try again later"),
+    ):
+        store.rollback()
+    assert os.listdir(store.path / "versions") == [ONE.version]

@@ -1,0 +1,65 @@
+"""Bundles whose catalogue lies in a store, and the catalogues that go into it."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from item_catalog.builder import build_catalog
+from item_catalog.catalog import Catalog
+from item_catalog.store import CatalogStore
+from recall_service.serving.launch import Launch, open_registry
+from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.operations import Operations
+from recall_service.serving.pipeline import Pipeline
+from recall_service.serving.query import RecallQuery
+from recall_service.serving.result_cache import ResultCache
+from recall_service.serving.time_to_live import TimeToLive
+from tests.serving.bundles import LAYOUT, LIMITS, small_rows, write_model, write_toml
+from tests.serving.served import RecordingObserver
+
+
+@cache
+def shop_catalog(first_item: int = 0) -> Catalog:
+    """The rows of `small_rows`, with an attribute: every third item is a shoe, the others are hats."""
+    sids, item_ids = small_rows(first_item)
+    kinds = ["hat" if row % 3 else "shoe" for row in range(len(item_ids))]
+    return build_catalog(LAYOUT, sids, item_ids, {"kind": kinds})
+
+
+def write_store_bundle(directory: Path, *catalogs: Catalog, seed: int = 0, **changes: dict[str, Any]) -> CatalogStore:
+    """A bundle in `directory`, which is made, over a store of `catalogs`; the first one is current."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_model(directory / "model", seed)
+    first, *others = catalogs or [shop_catalog()]
+    CatalogStore.create(directory / "catalog", first)
+    store = CatalogStore(directory / "catalog")
+    for other in others:
+        store.publish(other, activate=False)
+    write_toml(directory, **changes)
+    return store
+
+
+class Operated:
+    """Bundles gone live, the operations on them, and a pipeline around them; the cache has room if it is told so."""
+
+    def __init__(self, *directories: Path, cache_bytes: int = 0) -> None:
+        self.observer = RecordingObserver()
+        launch = Launch(LIMITS, self.observer)
+        self.registry = open_registry(directories, "", launch)
+        self.operations = Operations(self.registry, launch)
+        local = LocalTier(max_bytes=cache_bytes, time_to_live=TimeToLive(60.0, 0.0), observer=self.observer)
+        self.pipeline = Pipeline(self.registry, ResultCache(local, None, self.observer), self.observer)
+
+    @property
+    def version(self) -> str:
+        """Of the default bundle's live catalogue."""
+        return self.registry.pin("").info.catalog_version
+
+    async def recall(self, history: tuple[str, ...] = ("item-004", "item-104"), **fields: Any) -> Any:
+        """What the default bundle answers."""
+        return await self.pipeline.recall(RecallQuery(history=history, **fields), "feed")
+
+    async def close(self) -> None:
+        """Stop what runs."""
+        await self.operations.close()
+        self.registry.close()
