@@ -7,6 +7,7 @@ every page, which on some takes longer than sorting what is then on it.
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.catalog_data import Shape, read_rows
+from benchmarks.catalog_data import Shape, read_rows, write_rows
 from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.statistics import catalog_statistics
-from item_catalog.storage import save_catalog
+from item_catalog.storage import open_catalog, save_catalog
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_HIGH_WATER = "5"
@@ -39,6 +40,34 @@ class BuildFigures(NamedTuple):
     trie_bytes: int
     total_bytes: int
     num_sids: int
+
+
+def measure_storage(shape: Shape, num_items: int, place: Path, *, shuffled_ids: bool) -> dict[str, Any]:
+    """Build, write, open and verify a catalogue; leaves it at `place`, which is made, and not the rows."""
+    rows = place.with_name(f"{place.name}.rows")
+    rows.mkdir()
+    write_rows(rows, shape, num_items, shuffled_ids=shuffled_ids)
+    figures = measure_build(rows, place, shape)
+    shutil.rmtree(rows)
+    start = time.perf_counter()
+    open_catalog(place, verify=False)
+    open_seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    open_catalog(place)
+    verify_seconds = time.perf_counter() - start
+    return {
+        "items": num_items,
+        "build_seconds": figures.build_seconds,
+        "build_cpu_seconds": figures.cpu_seconds,
+        "sort_seconds": figures.sort_seconds,
+        "build_ratio": figures.build_seconds / figures.sort_seconds,
+        "peak_bytes": figures.peak_bytes,
+        "trie_bytes_per_item": figures.trie_bytes / num_items,
+        "bytes_per_item": figures.total_bytes / num_items,
+        "write_seconds": figures.write_seconds,
+        "open_seconds": open_seconds,
+        "verify_seconds": verify_seconds,
+    }
 
 
 def measure_build(rows: Path, out: Path, shape: Shape) -> BuildFigures:

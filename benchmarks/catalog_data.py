@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from item_catalog.sid import SidLayout
 
 SIDS_FILE, IDS_FILE = "sids.npy", "item_ids.npy"
-_ID_STEP = 7  # ids are not their own ranks
+ID_STEP = 7  # ids are not their own ranks
 
 
 class Shape(NamedTuple):
@@ -50,7 +50,7 @@ def write_rows(directory: Path, shape: Shape, num_items: int, *, shuffled_ids: b
         raise ValueError(f"num_items: {num_items:,}; give at least {shape.min_items:,}")
     rng = np.random.default_rng(0)
     np.save(directory / SIDS_FILE, _sids(shape, num_items, rng), allow_pickle=False)
-    item_ids = np.arange(num_items) * _ID_STEP
+    item_ids = np.arange(num_items) * ID_STEP
     if shuffled_ids:
         rng.shuffle(item_ids)
     np.save(directory / IDS_FILE, item_ids, allow_pickle=False)

@@ -39,7 +39,7 @@ def measure_exclusions(
     found = []
     for count in counts:
         first, *others = (
-            _exclude(catalog, constraint, chance.integers(0, catalog.num_items, count)) for _ in range(ROUNDS)
+            _exclude(catalog, constraint, chance.choice(catalog.num_items, count, replace=False)) for _ in range(ROUNDS)
         )
         found.append(
             {

@@ -71,7 +71,8 @@ def _descend(constraint: TrieConstraint, logits: list[Tensor], width: int, size:
 
 
 def _sids(levels: list[Selection], size: int) -> Tensor:
-    codes, parents = [], torch.arange(len(levels[-1].tokens))
+    codes: list[Tensor] = []
+    parents = torch.arange(len(levels[-1].tokens))
     for level in (2, 1, 0):
         codes.insert(0, levels[level].tokens[parents] - level * size)
         parents = levels[level].parents[parents]

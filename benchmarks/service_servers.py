@@ -19,6 +19,7 @@ from recall_service.stubs.recall.v1 import recall_pb2
 from tests.serving.bundles import LAYOUT, write_bundle
 
 NUM_ITEMS, HISTORY_LEN, NUM_QUESTIONS = 100, 20, 64
+AT_ONCE = "drain_notice_seconds=0"  # a setting for a server that no balancer has to notice the end of
 
 
 class Server(NamedTuple):
@@ -45,13 +46,18 @@ def bundle_of(num_items: int, directory: Path) -> Path:
     """A bundle whose answers have so many items, from a beam as wide; ids have ten characters."""
     search = {"beam_width": num_items, "max_beam_width": num_items, "num_items": num_items, "max_num_items": num_items}
     write_bundle(directory, search=search, prompt={"max_history": HISTORY_LEN}, catalog={"path": "all_sids"})
-    save_catalog(build_catalog(LAYOUT, _sids(), item_ids()), directory / "all_sids")
+    save_catalog(build_catalog(LAYOUT, all_sids(), item_ids()), directory / "all_sids")
     return directory
+
+
+def all_sids() -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Every SID of the layout, int64 [SIDs, levels]."""
+    return np.stack(np.unravel_index(np.arange(np.prod(LAYOUT.codebook_sizes)), LAYOUT.codebook_sizes), axis=1)
 
 
 def item_ids() -> list[str]:
     """Of all items."""
-    return [f"B{number:09d}" for number in range(len(_sids()))]
+    return [f"B{number:09d}" for number in range(len(all_sids()))]
 
 
 def questions() -> list[bytes]:
@@ -121,8 +127,3 @@ def _process(arguments: Sequence[str]) -> Iterator[tuple["subprocess.Popen[str]"
             yield process, line
         finally:
             process.send_signal(signal.SIGTERM)
-
-
-def _sids() -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """One item on every SID of the layout."""
-    return np.stack(np.unravel_index(np.arange(np.prod(LAYOUT.codebook_sizes)), LAYOUT.codebook_sizes), axis=1)

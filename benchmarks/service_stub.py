@@ -46,7 +46,7 @@ def main(directory: Path, step_seconds: float, max_rows: int) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGUSR1, slow_down)
     SleepyEngine.step_seconds = step_seconds
-    launch.BeamEngine = SleepyEngine  # type: ignore[misc]  # in this process there is no other
+    launch.BeamEngine = SleepyEngine  # type: ignore[attr-defined]  # in this process there is no other
     ports = {"port": 0, "admin_port": 0, "metrics_port": 0}
     room = {"max_rows": max_rows, "max_queue_rows": 4 * max_rows}
     settings = load_settings(flags={"bundles": [directory], **room, **ports})

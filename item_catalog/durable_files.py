@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from item_catalog.errors import CatalogError
@@ -22,8 +22,9 @@ def create_empty(path: Path) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Put `text` in the place of what `path` holds: all of it, on the disk, or nothing. One writer at a time.
 
-    Raises OSError; `path` then holds what it held.
+    Raises OSError; `path` then holds what it held, unless the disk refuses that too.
     """
+    before = path.read_bytes() if path.exists() else None
     new = path.with_name(staging_name(path.name))
     try:
         with new.open("w", encoding="utf-8") as file:
@@ -31,9 +32,17 @@ def replace_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+        try:
+            flush_directory(path.parent)
+        except OSError:  # the change is in place, and a power cut might take it back
+            if before is None:
+                path.unlink()
+            else:
+                new.write_bytes(before)
+                new.replace(path)
+            raise
     finally:
         new.unlink(missing_ok=True)
-    flush_directory(path.parent)
 
 
 def staging_name(name: str) -> str:
@@ -54,19 +63,29 @@ def flush_directory(directory: Path) -> None:
 def exclusive(path: Path) -> Iterator[None]:
     """Be the only one, thread or process of this machine, inside the lock file `path`, which is made if need be.
 
-    Raises CatalogError when somebody else holds it for a minute, or the file cannot be opened.
+    Raises CatalogError when somebody else holds it for a minute, or the file cannot be locked.
     """
-    try:
-        file = path.open("ab")
-    except OSError as error:
-        raise CatalogError(f"{path}: cannot be locked: {error.strerror}; check the permissions") from error
-    with file:
-        give_up = time.monotonic() + _LOCK_SECONDS
-        while not _try_lock(file.fileno()):
-            if time.monotonic() > give_up:
-                raise CatalogError(f"{path}: locked by another process for {_LOCK_SECONDS:.0f} s; try again later")
-            time.sleep(_RETRY_SECONDS)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("ab"))
+            give_up = time.monotonic() + _LOCK_SECONDS
+            while not _try_lock(file.fileno()):
+                if time.monotonic() > give_up:
+                    raise CatalogError(f"{path}: locked by another process for {_LOCK_SECONDS:.0f} s; try again later")
+                time.sleep(_RETRY_SECONDS)
+        except OSError as error:
+            raise CatalogError(f"{path}: cannot be locked: {error.strerror}; check the permissions") from error
         yield  # closing the file unlocks it
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """An OSError becomes a CatalogError that names the file, or else `path`."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise CatalogError(f"{where}: {error.strerror}; check the disk and the permissions") from error
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -14,7 +14,7 @@ from item_catalog.allowed_values import AllowedValues, Bound, by_meaning, is_int
 from item_catalog.attributes import AttributeKind, Value
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
-_DIGEST_BYTES = 16
+_DIGEST_BYTES = 32
 _RANGED = (AttributeKind.INTEGER, AttributeKind.NUMBER)
 _IS_OF_KIND: dict[AttributeKind, Callable[[Value], bool]] = {
     AttributeKind.TEXT: lambda value: isinstance(value, str),
@@ -80,7 +80,7 @@ class Filter:
         return Filter(tuple(folded))
 
     def digest(self) -> bytes:
-        """16 bytes that tell the meanings of filters apart, and 1, 1.0, True and "1" as well: of the canonical form."""
+        """32 bytes that tell the meanings of filters apart, and 1, 1.0, True and "1" as well: of the canonical form."""
         # ascii() writes every value so that its type shows, and a number so that it can be read back
         return blake2b(ascii(self.canonical()).encode(), digest_size=_DIGEST_BYTES).digest()
 

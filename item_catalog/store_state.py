@@ -4,6 +4,7 @@
     current          version, log: the number of the file its updates are in
     history          the like, of what was current before, the latest last
     logs             of every published version: the number of the file its updates go to when it is current
+    last_log         the highest number that a file of updates has had: none is ever used again
 
 It is replaced as a whole, so whoever reads it sees one state of the store or the next. This module opens no catalogue.
 """
@@ -40,6 +41,7 @@ class StoreState:
     current: Line
     history: tuple[Line, ...]
     logs: Mapping[str, int]
+    last_log: int
 
     @classmethod
     def read(cls, store: Path) -> "StoreState":
@@ -75,7 +77,8 @@ class StoreState:
 
     def with_log(self, line: Line) -> "StoreState":
         """The version's updates go to another file from now on."""
-        return replace(self, logs={**self.logs, line.version: line.log})
+        logs = {**self.logs, line.version: line.log}
+        return replace(self, logs=logs, last_log=max(self.last_log, line.log))
 
     def moved_to(self, line: Line) -> "StoreState":
         """`line` is current, and what was is the latest of the history."""
@@ -91,7 +94,8 @@ def _parse(document: Any) -> StoreState:
     if document["format_version"] != _FORMAT_VERSION:
         raise ValueError(f"format_version: {document['format_version']!r}; this release reads {_FORMAT_VERSION}")
     logs = {_version(version): _number(log) for version, log in document["logs"].items()}
-    return StoreState(_line(document["current"]), tuple(_line(line) for line in document["history"]), logs)
+    history = tuple(_line(line) for line in document["history"])
+    return StoreState(_line(document["current"]), history, logs, _number(document["last_log"]))
 
 
 def _line(document: Any) -> Line:

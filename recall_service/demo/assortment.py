@@ -2,7 +2,8 @@
 
 A semantic ID follows what an item is, as one quantised from text embeddings would: the first level is the kind of
 product (kinds of one department are neighbours), the second its brand and style, the third adjective and colour. Two
-items alike in all of these share a SID. This module knows no shoppers.
+items alike in all of these share a SID. What the catalogue knows beside that is department, brand and price. This
+module knows no shoppers.
 """
 
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Assortment:
     item_ids, titles: n strings each; item ids are unique.
     sids: int32 [n, 3].
     kind, brand, style: int32 [n], indices into the word lists.
+    price: float64 [n], above 0, with one decimal.
     popularity: float64 [n], how much an item draws within its kind; sums to 1 over the items of a kind.
     kind_popularity: float64 [NUM_KINDS], sums to 1.
     """
@@ -38,13 +40,27 @@ class Assortment:
     kind: NDArray[np.int32]
     brand: NDArray[np.int32]
     style: NDArray[np.int32]
+    price: NDArray[np.float64]
     popularity: NDArray[np.float64]
     kind_popularity: NDArray[np.float64]
 
-    def items_by_sid(self) -> dict[tuple[int, ...], list[str]]:
-        """The item ids on each SID, in order of their ids."""
+    @property
+    def department(self) -> NDArray[np.str_]:
+        """The name of each item's department: text [n]."""
+        return np.array(list(DEPARTMENTS))[self.kind // KINDS_PER_DEPARTMENT]
+
+    def attributes(self) -> dict[str, NDArray[np.str_] | NDArray[np.float64]]:
+        """What filters may ask of an item, by name: values [n]."""
+        return {"department": self.department, "brand": np.array(BRANDS)[self.brand], "price": self.price}
+
+    def ids_of(self, rows: NDArray[np.integer]) -> list[str]:
+        """The ids of the items in `rows` int [m]."""
+        return [self.item_ids[row] for row in rows]
+
+    def items_by_sid(self, rows: NDArray[np.integer]) -> dict[tuple[int, ...], list[str]]:
+        """The ids of the items in `rows` int [m] on each of their SIDs, in order of the ids."""
         items: dict[tuple[int, ...], list[str]] = {}
-        for item_id, sid in sorted(zip(self.item_ids, map(tuple, self.sids.tolist()), strict=True)):
+        for item_id, sid in sorted(zip(self.ids_of(rows), map(tuple, self.sids[rows].tolist()), strict=True)):
             items.setdefault(sid, []).append(item_id)
         return items
 
@@ -77,6 +93,7 @@ def make_assortment(rng: np.random.Generator, num_items: int) -> Assortment:
         kind=kind,
         brand=brand,
         style=style,
+        price=_prices(rng.spawn(1)[0], kind),  # from a stream of its own: the shop is the same with and without prices
         popularity=_popularity_within_kind(rng, kind),
         kind_popularity=kind_popularity,
     )
@@ -92,6 +109,12 @@ def _draw_brands(rng: np.random.Generator, kind: NDArray[np.int32]) -> NDArray[n
 def _popularity_within_kind(rng: np.random.Generator, kind: NDArray[np.int32]) -> NDArray[np.float64]:
     sizes = np.bincount(kind, minlength=NUM_KINDS)
     return np.concatenate([rng.permutation(zipf(size, 0.9)) for size in sizes])
+
+
+def _prices(rng: np.random.Generator, kind: NDArray[np.int32]) -> NDArray[np.float64]:
+    """A price for each item, around what is usual for its kind."""
+    usual = rng.lognormal(3.5, 0.8, NUM_KINDS)
+    return np.maximum(np.round(usual[kind] * rng.lognormal(0.0, 0.4, len(kind)), 1), 0.1)
 
 
 def _titles(*features: NDArray[np.integer]) -> tuple[str, ...]:

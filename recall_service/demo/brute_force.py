@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import Qwen3ForCausalLM
 
+from recall_service.demo.one_thread import one_thread
 from recall_service.demo.quiet import no_transformers_bars
 
 _ROWS_AT_ONCE = 256
@@ -27,6 +28,14 @@ class BruteForce:
 
     prefixes: tuple[NDArray[np.int64], ...]
     scores: tuple[NDArray[np.float64], ...]
+
+    def among(self, sids: NDArray[np.integer]) -> "BruteForce":
+        """The like of a catalogue that holds only those of `sids` int [n, levels], with the scores they have anyway."""
+        kept = [_rows_in(prefixes, np.unique(sids[:, : prefixes.shape[1]], axis=0)) for prefixes in self.prefixes]
+        return BruteForce(
+            tuple(prefixes[rows] for prefixes, rows in zip(self.prefixes, kept, strict=True)),
+            tuple(scores[rows] for scores, rows in zip(self.scores, kept, strict=True)),
+        )
 
     def beam(self, width: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """What a beam of `width` ends with: SIDs [n, levels] and scores [n], best first."""
@@ -54,7 +63,7 @@ def brute_force(
     distinct = np.unique(sids.astype(np.int64), axis=0)
     prefixes, scores = [], []
     parents, parent_scores = np.zeros((1, 0), np.int64), np.zeros(1)
-    with torch.inference_mode():
+    with torch.inference_mode(), one_thread():
         for level in range(distinct.shape[1]):
             log_probs = _next_log_probs(model, prompt, _tokens(parents, level_tokens))
             children = np.unique(distinct[:, : level + 1], axis=0)

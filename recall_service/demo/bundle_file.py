@@ -6,7 +6,7 @@ from item_catalog.sid import SidLayout
 from recall_service.demo.tokens import BOS, sid_token_templates
 
 MODEL_DIRECTORY = "model"
-CATALOG_DIRECTORY = "catalog"
+STORE_DIRECTORY = "catalog"
 
 _TEMPLATE = """\
 [bundle]
@@ -40,13 +40,13 @@ empty_history = "refuse"
 
 
 def write_bundle(directory: Path, layout: SidLayout, *, max_history: int) -> None:
-    """Write bundle.toml into `directory`, which holds the model and the catalogue under the names above.
+    """Write bundle.toml into `directory`, which holds the model and the store of the catalogue under the names above.
 
     max_history: how many of a user's newest items the model was trained to read.
     """
     text = _TEMPLATE.format(
         model=MODEL_DIRECTORY,
-        catalog=CATALOG_DIRECTORY,
+        catalog=STORE_DIRECTORY,
         tokens=", ".join(f'"{template}"' for template in sid_token_templates(layout)),
         prefix=BOS,
         max_history=max_history,

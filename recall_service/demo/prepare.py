@@ -1,7 +1,8 @@
 """Makes everything the demo serves, once: shop, trained model, catalogue and bundle, kept for the next run.
 
-Each set of settings has a directory of its own, named by their digest. It is filled under a temporary name and renamed
-when complete, so a directory that exists is whole. The shop itself is not stored: its settings draw the same one again.
+Each set of settings has a directory of its own, named by their digest, and so has each format of catalogues: what an
+earlier release made is left alone. A directory is filled under a temporary name and renamed when complete, so one that
+exists is whole. The shop itself is not stored: its settings draw the same one again.
 """
 
 import hashlib
@@ -11,15 +12,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from item_catalog.builder import build_catalog
-from item_catalog.storage import save_catalog
+from item_catalog.catalog import Catalog
+from item_catalog.manifest import FORMAT_VERSION
+from item_catalog.store import CatalogStore
 from recall_service.demo.assortment import LAYOUT
-from recall_service.demo.bundle_file import CATALOG_DIRECTORY, MODEL_DIRECTORY, write_bundle
+from recall_service.demo.bundle_file import MODEL_DIRECTORY, STORE_DIRECTORY, write_bundle
 from recall_service.demo.shop import Shop, make_shop
 from recall_service.demo.training import MAX_HISTORY, train_checkpoint
 from recall_service.errors import SetupError
 
 # What the result depends on: an earlier run is kept only while these have not changed.
-_RECIPE = ("assortment", "batches", "bundle_file", "shop", "shoppers", "tokens", "training", "words")
+_RECIPE = ("assortment", "batches", "bundle_file", "prepare", "shop", "shoppers", "tokens", "training", "words")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +37,8 @@ class DemoSettings:
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that differ between settings, and between versions of the code that uses them."""
-        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode())
+        """Twelve hexadecimal digits that differ between settings, formats of catalogues and versions of the code."""
+        digest = hashlib.sha256(json.dumps([asdict(self), FORMAT_VERSION], sort_keys=True).encode())
         for module in _RECIPE:
             digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
         return digest.hexdigest()[:12]
@@ -43,7 +46,7 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedDemo:
-    """bundle_directory holds bundle.toml, model/ and catalog/; `reused` says that an earlier run made them."""
+    """bundle_directory holds bundle.toml, model/ and catalog/, a store; `reused` says that an earlier run made them."""
 
     bundle_directory: Path
     shop: Shop
@@ -75,14 +78,26 @@ def prepare_demo(directory: Path, settings: DemoSettings | None = None, *, progr
     return PreparedDemo(bundle_directory, shop, reused)
 
 
+def restock(demo: PreparedDemo) -> None:
+    """Let the store's current catalogue be the whole shop again, whatever an earlier run or a visitor changed in it."""
+    store = CatalogStore(demo.bundle_directory / STORE_DIRECTORY)
+    catalog = _catalog(demo.shop)
+    if store.load().catalog.version != catalog.version:
+        store.publish(catalog)
+
+
 def _make_bundle(directory: Path, shop: Shop, settings: DemoSettings, *, progress: bool) -> None:
     directory.mkdir()
     train_checkpoint(
         shop, directory / MODEL_DIRECTORY, max_seconds=settings.max_seconds, seed=settings.seed, progress=progress
     )
-    catalog = build_catalog(LAYOUT, shop.assortment.sids, shop.assortment.item_ids)
-    save_catalog(catalog, directory / CATALOG_DIRECTORY)
+    CatalogStore.create(directory / STORE_DIRECTORY, _catalog(shop))
     write_bundle(directory, LAYOUT, max_history=MAX_HISTORY)
+
+
+def _catalog(shop: Shop) -> Catalog:
+    assortment = shop.assortment
+    return build_catalog(LAYOUT, assortment.sids, assortment.item_ids, assortment.attributes())
 
 
 def _publish(made: Path, bundle_directory: Path) -> None:

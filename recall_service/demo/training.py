@@ -7,8 +7,6 @@ depends on the machine, so the weights of two runs differ.
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.batches import BOS_ID, PAD_ID, endless_batches
+from recall_service.demo.one_thread import one_thread
 from recall_service.demo.quiet import no_transformers_bars
 from recall_service.demo.shop import Shop
 from recall_service.demo.tokens import EOS, SPECIAL_TOKENS, make_tokenizer, vocabulary
@@ -48,7 +47,7 @@ def train_checkpoint(
     model = _make_model(seed)
     optimizers = _make_optimizers(model)
     batches = endless_batches(shop, np.random.default_rng(seed), max_history=MAX_HISTORY)
-    with _one_thread(), _progress_bar(shown=progress) as bar:
+    with one_thread(), _progress_bar(shown=progress) as bar:
         task = bar.add_task("training", total=budget_seconds, news="")
         for step, batch in enumerate(batches, start=1):
             _set_learning_rates(optimizers, (time.monotonic() - started) / budget_seconds)
@@ -131,21 +130,6 @@ def _write_checkpoint(model: Qwen3ForCausalLM, directory: Path) -> None:
     with no_transformers_bars():
         model.save_pretrained(directory)
     make_tokenizer(LAYOUT).save_pretrained(directory)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread, and give it back its own number afterwards.
-
-    At this size a second thread brings half as much again on an idle machine, but on a busy one the threads wait for
-    each other at the end of every operation, and several times fewer steps fit.
-    """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
 
 
 def _progress_bar(*, shown: bool) -> Progress:

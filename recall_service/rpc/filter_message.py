@@ -11,14 +11,20 @@ from recall_service.errors import Violation
 from recall_service.stubs.recall.v1 import recall_pb2
 
 MAX_PREDICATES = 32
-MAX_VALUES = 1_000
+MAX_VALUES = 1_000  # of one list
+MAX_ALL_VALUES = 4_000  # of a whole filter: to judge what they mean together takes 2 us each, on the event loop
 MAX_ATTRIBUTE_BYTES = 64
+_LISTS = ("in", "not_in")
 
 
 def form_violations(message: recall_pb2.Filter) -> Iterator[Violation]:
     """What is missing or too much, by its path in the request. Lists that are too long are not looked into."""
     if (num_predicates := len(message.predicates)) > MAX_PREDICATES:
         yield Violation("filter.predicates", f"{num_predicates:,} predicates; give at most {MAX_PREDICATES}")
+        return
+    num_values = sum(len(getattr(predicate, field).values) for predicate in message.predicates for field in _LISTS)
+    if num_values > MAX_ALL_VALUES:
+        yield Violation("filter.predicates", f"{num_values:,} values in all; give at most {MAX_ALL_VALUES:,}")
         return
     for position, predicate in enumerate(message.predicates):
         yield from _predicate_violations(f"filter.predicates[{position}]", predicate)

@@ -6,12 +6,14 @@ what happened goes to the log.
 
 import logging
 import math
-from datetime import timedelta
+from functools import cache
 
 import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
-from grpc_status import rpc_status
 
 from recall_service.errors import (
     ChangeRefused,
@@ -50,6 +52,9 @@ STATUS_CODES: dict[type[RecallError], grpc.StatusCode] = {
 _MAX_MESSAGE_BYTES = 512
 _MAX_VIOLATION_BYTES = 2_048
 
+# Where gRPC's clients look for the `google.rpc.Status`: https://grpc.io/docs/guides/error/
+DETAILS_KEY = "grpc-status-details-bin"
+
 # gRPC's own clients wait so long before they try again, where their retry policy lets them.
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
@@ -58,7 +63,12 @@ _log = logging.getLogger(__name__)
 
 def code_of(error: BaseException) -> grpc.StatusCode:
     """Look the error's class, or the nearest of its bases, up in the table; INTERNAL for what is not ours."""
-    return next((STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES), grpc.StatusCode.INTERNAL)
+    return _code_of_class(type(error))  # type: ignore[arg-type]  # mypy asks for the __hash__ of instances
+
+
+@cache
+def _code_of_class(of: type[BaseException]) -> grpc.StatusCode:
+    return next((STATUS_CODES[kind] for kind in of.__mro__ if kind in STATUS_CODES), grpc.StatusCode.INTERNAL)
 
 
 def reason_of(error: BaseException) -> str:
@@ -72,7 +82,7 @@ def failure_of(error: BaseException, request_id: str) -> RecallFailure:
     failure = RecallFailure(code=status.code, message=status.message, reason=reason_of(error), request_id=request_id)
     if isinstance(error, Overloaded):
         failure.limit = error.limit
-        failure.retry_after.FromTimedelta(timedelta(seconds=error.retry_after_seconds))
+        failure.retry_after.CopyFrom(_duration(error.retry_after_seconds))
     return failure
 
 
@@ -83,24 +93,22 @@ def status_of(error: BaseException, request_id: str) -> Status:
     for Overloaded. Bounded in size; `num_violations` in the metadata tells how many there were in all.
     """
     code = code_of(error)
-    info = ErrorInfo(reason=reason_of(error), domain=DOMAIN, metadata={"request_id": request_id})
+    metadata = {"request_id": request_id}
     if code is grpc.StatusCode.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
         message = f"internal error; give request id {request_id} to the operators of this service"
     else:
         message = _shortened(str(error))
     if isinstance(error, RecallError):
-        info.metadata.update(error.metadata)
-    status = Status(code=code.value[0], message=message)
+        metadata |= error.metadata
+    details = []
     if isinstance(error, InvalidRequest):
-        info.metadata["num_violations"] = str(len(error.violations))
-        status.details.add().Pack(_bad_request(error.violations))
+        metadata["num_violations"] = str(len(error.violations))
+        details.append(_packed(_bad_request(error.violations)))
     if isinstance(error, Overloaded):
-        retry = RetryInfo()
-        retry.retry_delay.FromTimedelta(timedelta(seconds=error.retry_after_seconds))
-        status.details.add().Pack(retry)
-    status.details.add().Pack(info)
-    return status
+        details.append(_packed(RetryInfo(retry_delay=_duration(error.retry_after_seconds))))
+    details.append(_packed(ErrorInfo(reason=reason_of(error), domain=DOMAIN, metadata=metadata)))
+    return Status(code=code.value[0], message=message, details=details)
 
 
 def trailers_of(
@@ -110,7 +118,7 @@ def trailers_of(
 
     time_remaining: seconds to the deadline of the call; None when it has none.
     """
-    trailers: tuple[tuple[str, str | bytes], ...] = rpc_status.to_status(status).trailing_metadata
+    trailers: tuple[tuple[str, str | bytes], ...] = ((DETAILS_KEY, status.SerializeToString()),)
     if isinstance(error, Overloaded):
         trailers += ((PUSHBACK_KEY, str(_pushback_milliseconds(error.retry_after_seconds, time_remaining))),)
     return trailers
@@ -124,6 +132,16 @@ def _pushback_milliseconds(seconds: float, time_remaining: float | None) -> int:
     if time_remaining is not None and seconds >= time_remaining:
         return -1
     return max(1, math.ceil(seconds * 1e3))
+
+
+def _packed(message: Message) -> Any:
+    """What `Any.Pack` makes, for less: under overload most calls end in a status."""
+    return Any(type_url=f"type.googleapis.com/{message.DESCRIPTOR.full_name}", value=message.SerializeToString())
+
+
+def _duration(seconds: float) -> Duration:
+    whole_seconds, microseconds = divmod(round(seconds * 1e6), 1_000_000)
+    return Duration(seconds=whole_seconds, nanos=microseconds * 1_000)
 
 
 def _bad_request(violations: list[Violation]) -> BadRequest:

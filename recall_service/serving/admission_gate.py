@@ -124,8 +124,8 @@ class AdmissionGate:
 
     def _work_ahead(self, priority: Priority) -> int:
         """What waits and goes first. Not what is of lower priority, though some of it may have aged enough."""
-        running = self._running_work()
-        return sum(max(0, self._work[above] - running[above]) for above in Priority if above <= priority)
+        ahead = zip(self._work[: priority + 1], self._running_work(), strict=False)
+        return sum(max(0, inside - running) for inside, running in ahead)
 
     def _refuse_beyond_the_queue(self, place: Place) -> None:
         share = QUEUE_SHARES[place.priority]

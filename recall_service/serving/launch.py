@@ -14,7 +14,7 @@ from recall_service.serving.hooks import Observer
 from recall_service.serving.query import BundleInfo
 from recall_service.serving.registry import LiveBundle, Registry
 
-FILTER_CACHE_BYTES = 256 * 1024**2
+FILTER_CACHE_BYTES = 512 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,3 +34,8 @@ def test_scores_and_beams_are_those_of_single_forwards(tmp_path: Path) -> None:
     first_codes = truth.scores[0]
     greedy, _ = truth.beam(width=1)
     assert greedy[0, 0] == int(np.argmax(first_codes))
+
+    left = truth.among(np.array([[2, 2], [0, 1], [2, 2]]))
+    assert [prefixes.tolist() for prefixes in left.prefixes] == [[[0], [2]], [[0, 1], [2, 2]]]
+    assert left.scores[0].tolist() == first_codes[[0, 2]].tolist()
+    assert left.scores[1].tolist() == truth.scores[1][[1, 3]].tolist()

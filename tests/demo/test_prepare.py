@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from item_catalog.storage import open_catalog
+from item_catalog.manifest import FORMAT_VERSION
+from item_catalog.store import CatalogStore
+from item_catalog.updates import ItemUpdates
 from recall_service.demo import prepare
 from recall_service.demo.assortment import LAYOUT
-from recall_service.demo.bundle_file import write_bundle
-from recall_service.demo.prepare import DemoSettings, PreparedDemo, prepare_demo
+from recall_service.demo.bundle_file import STORE_DIRECTORY, write_bundle
+from recall_service.demo.prepare import DemoSettings, PreparedDemo, prepare_demo, restock
 from recall_service.errors import SetupError
 
 SETTINGS = DemoSettings(seed=3, num_items=300, num_train_users=50, num_held_out_users=5, max_seconds=0.5)
@@ -28,12 +30,17 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "train_checkpoint", refuse)
 
 
-def test_the_bundle_names_a_model_and_a_catalogue_that_exist(demo: PreparedDemo) -> None:
+def test_the_bundle_names_a_model_and_a_store_that_exist(demo: PreparedDemo) -> None:
     bundle = tomllib.loads((demo.bundle_directory / "bundle.toml").read_text(encoding="utf-8"))
     assert (demo.bundle_directory / bundle["model"]["path"] / "model.safetensors").is_file()
-    catalog = open_catalog(demo.bundle_directory / bundle["catalog"]["path"])
+    catalog = CatalogStore(demo.bundle_directory / bundle["catalog"]["path"]).load().catalog
     assert catalog.num_items == len(demo.shop.assortment.item_ids) == 300
     assert catalog.layout == LAYOUT
+    assert {name: column.kind.value for name, column in catalog.attributes.items()} == {
+        "department": "text",
+        "brand": "text",
+        "price": "number",
+    }
 
 
 def test_bundle_file_says_what_the_loader_reads(tmp_path: Path) -> None:
@@ -74,6 +81,26 @@ def test_other_settings_are_prepared_anew(demo: PreparedDemo, no_training: None)
     other = DemoSettings(seed=4, num_items=300, num_train_users=50, num_held_out_users=5, max_seconds=0.5)
     with pytest.raises(AssertionError, match="trained although"):
         prepare_demo(demo.bundle_directory.parent, other, progress=False)
+
+
+def test_what_a_release_with_another_format_made_is_not_taken(
+    demo: PreparedDemo, no_training: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    with pytest.raises(AssertionError, match="trained although"):
+        prepare_demo(demo.bundle_directory.parent, SETTINGS, progress=False)
+
+
+def test_what_was_sold_out_is_back_in_stock_for_the_next_run(demo: PreparedDemo) -> None:
+    store = CatalogStore(demo.bundle_directory / STORE_DIRECTORY)
+    whole = store.load()
+    sold_out, _ = store.apply(ItemUpdates(removals=(demo.shop.assortment.item_ids[0],)), whole)
+    assert sold_out.catalog.version != whole.catalog.version
+    restock(demo)
+    assert store.load().catalog.version == whole.catalog.version
+    head = store.head()
+    restock(demo)
+    assert store.head() == head
 
 
 def test_nothing_is_left_of_a_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

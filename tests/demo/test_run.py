@@ -19,7 +19,15 @@ def test_a_small_demo_answers_validly_and_equals_brute_force(
     assert figures["equals_brute_force"]
     assert figures["cached_from"] == "LOCAL_CACHE"
     assert figures["users"] == 6
+    assert figures["filtered_items"] == figures["filtered_valid"] == min(100, figures["filtered_left"]) > 0
+    assert figures["filtered_proven"] == figures["filtered_left"]  # fewer than the beam is wide: nothing was pruned
+    assert figures["filtered_equals_brute_force"]
+    assert figures["update_live_ms"] > 0
+    assert figures["update_seen"]
+    assert figures["update_equals_brute_force"]
+    assert figures["update_undone"]
     assert 0 <= figures["proven_count"] <= 100
     shown = capsys.readouterr().out
     assert "really took next" in shown
     assert "Markov floor" in shown
+    assert "then not among 100, then at rank 1" in shown

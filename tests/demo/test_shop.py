@@ -7,7 +7,7 @@ import pytest
 
 from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.shop import Histories, Shop, make_shop
-from recall_service.demo.words import KINDS, KINDS_PER_DEPARTMENT
+from recall_service.demo.words import DEPARTMENTS, KINDS, KINDS_PER_DEPARTMENT
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,33 @@ def test_the_second_level_means_the_same_in_every_kind(shop: Shop) -> None:
     second_codes = shop.assortment.sids[:, 1]
     for feature in (shop.assortment.brand, shop.assortment.style):
         assert len(np.unique(np.stack([second_codes, feature]), axis=1).T) == len(np.unique(second_codes))
+
+
+def test_attributes_say_what_an_item_is(shop: Shop) -> None:
+    attributes = shop.assortment.attributes()
+    assert list(attributes) == ["department", "brand", "price"]
+    for row in range(0, 20_000, 500):
+        assert KINDS[shop.assortment.kind[row]] in DEPARTMENTS[attributes["department"][row].item()]
+        assert shop.assortment.titles[row].startswith(f"{attributes['brand'][row]} ")
+
+
+def test_prices_are_usual_for_the_kind(shop: Shop) -> None:
+    price, kind = shop.assortment.price, shop.assortment.kind
+    assert price.min() > 0
+    assert (np.round(price, 1) == price).all()
+    within = np.mean([np.log(price[kind == one]).std() for one in np.unique(kind)])
+    assert within < 0.6 * np.log(price).std()
+
+
+def test_items_by_sid_holds_the_rows_asked_for(shop: Shop) -> None:
+    sids, rows = shop.assortment.sids, np.array([4, 2, 900])
+    items = shop.assortment.items_by_sid(rows)
+    assert sorted(item for items_on_sid in items.values() for item in items_on_sid) == [
+        "sku-000002",
+        "sku-000004",
+        "sku-000900",
+    ]
+    assert all(f"sku-{row:06d}" in items[tuple(sids[row].tolist())] for row in rows.tolist())
 
 
 def test_popularity_is_skewed_but_no_item_rules(shop: Shop) -> None:

@@ -78,6 +78,9 @@ async def ask_client(client: AsyncRecallClient, question: Question, cache_mode: 
             beam_width=question.beam_width,
             search_mode=question.search_mode.name.lower(),  # type: ignore[arg-type]
             include_steps=question.include_steps,
+            where=question.where,
+            exclude_item_ids=question.exclude_item_ids,
+            exclude_history=question.exclude_history,
             cache=cache_mode.value,  # type: ignore[arg-type]
             timeout=PATIENCE_SECONDS,
         ),

@@ -42,7 +42,7 @@ class Oracle:
             return f"it names catalogue {answer.catalog_version!r}, which nobody serves"
         if (item_ids := tuple(item.item_id for item in answer.items)) != right.item_ids:
             return f"items {item_ids}, right are {right.item_ids}"
-        if (off := np.abs([item.score for item in answer.items] - right.scores).max()) > SCORE_TOLERANCE:
+        if (off := np.abs([item.score for item in answer.items] - right.scores).max(initial=0)) > SCORE_TOLERANCE:
             return f"a score is {off:.3g} off"
         if answer.unknown_history_items != right.unknown_history_items:
             return f"{answer.unknown_history_items} unknown items, right are {right.unknown_history_items}"

@@ -37,6 +37,11 @@ def texts(*values: str) -> dict[str, Any]:
             id="too many values",
         ),
         pytest.param(
+            [{"attribute": "category", "not_in": texts(*map(str, range(number, 1_000)))} for number in range(5)],
+            ["predicates"],
+            id="too many values in all",
+        ),
+        pytest.param(
             [{"attribute": "category", "in": texts("a", "é" * 129)}], ["predicates[0].in.values[1]"], id="long value"
         ),
         pytest.param(
