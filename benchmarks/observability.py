@@ -90,7 +90,8 @@ async def serve(pair: str, directory: Path, collector_url: str) -> None:
     """Serve in both ways of a pair, until SIGTERM; says the ports once both are open."""
     configure_logging("info", "json")
     settings = Settings(bundles=(directory,))
-    registry = open_registry(settings.bundles, "", Launch(engine_limits(settings), NullObserver()))
+    launch = Launch(engine_limits(settings), NullObserver(), settings.filter_cache_bytes)
+    registry = open_registry(settings.bundles, "", launch)
     servers = [make_server(way, registry, collector_url) for way in PAIRS[pair]]
     ports = [await server.start() for server in servers]
     for server in servers:

@@ -70,7 +70,8 @@ async def serve(bundle: Path, directory: Path) -> None:
     """Serve every way, put together as `recall_service.app` would, until SIGTERM; says the ports."""
     settings = Settings(bundles=(bundle,))
     metrics = Metrics(CollectorRegistry(), settings.scenes)
-    registry = open_registry(settings.bundles, "", Launch(engine_limits(settings), metrics))
+    launch = Launch(engine_limits(settings), metrics, settings.filter_cache_bytes)
+    registry = open_registry(settings.bundles, "", launch)
     pipeline = Pipeline(registry, open_cache(settings, metrics), metrics)
     servers = {}
     for name, share in SHARES.items():

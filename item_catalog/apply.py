@@ -15,7 +15,7 @@ from item_catalog.attribute_edits import ItemMoves, edit_column
 from item_catalog.catalog import Catalog
 from item_catalog.id_columns import IdColumn, take
 from item_catalog.item_ids import ItemIds, item_ids_from_column
-from item_catalog.lower_bounds import lower_bounds
+from item_catalog.lockstep import lower_bounds
 from item_catalog.resolved_updates import ResolvedUpdates, resolve
 from item_catalog.splice import Splice, emptied_owners, splice_offsets, splice_texts
 from item_catalog.trie import NOT_FOUND, PrefixTrie, offset_dtype
@@ -61,7 +61,11 @@ def apply_updates(catalog: Catalog, updates: ItemUpdates) -> Applied:
     Raises InvalidUpdates with all that is wrong with the batch, naming upsert, field, value and remedy; also when no
     item would be left.
     """
-    resolved = resolve(catalog, updates)
+    return apply_resolved(catalog, resolve(catalog, updates))
+
+
+def apply_resolved(catalog: Catalog, resolved: ResolvedUpdates) -> Applied:
+    """The like for what `resolve` made of a batch, for this very catalogue."""
     arrivals = _arrivals(catalog, resolved)
     departures = np.sort(np.concatenate([arrivals.origins[arrivals.origins != NOT_FOUND], resolved.removals]))
     if len(departures) - len(arrivals.rows) == catalog.num_items:
@@ -71,7 +75,7 @@ def apply_updates(catalog: Catalog, updates: ItemUpdates) -> Applied:
     return Applied(
         catalog=_edited(catalog, resolved, arrivals, departures),
         added=num_added,
-        changed=len(updates.upserts) - num_added,
+        changed=len(resolved.positions) - num_added,
         removed=len(resolved.removals),
         unknown_removals=resolved.unknown_removals,
     )

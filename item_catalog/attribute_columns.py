@@ -103,6 +103,8 @@ def attribute_values(column: AttributeColumn, positions: ArrayLike) -> list[Valu
 def _arrow_array(name: str, values: pa.Array | NDArray[Any]) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
+    if isinstance(values, np.ndarray):
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)  # Arrow takes no other byte order
     try:
         return pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:

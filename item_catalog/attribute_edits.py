@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from item_catalog.attributes import DTYPES, AttributeColumn, AttributeKind, Value
-from item_catalog.lower_bounds import lower_bounds
+from item_catalog.lockstep import lower_bounds
 from item_catalog.splice import Splice, splice_texts
 from item_catalog.trie import NOT_FOUND
 

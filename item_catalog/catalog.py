@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from item_catalog.attributes import AttributeColumn, AttributeKind
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import content_version, fingerprint
-from item_catalog.indices import checked_indices
+from item_catalog.indices import checked_indices, ranges
 from item_catalog.item_ids import IntegerIds, ItemIds, TextIds
 from item_catalog.sid import SidLayout
 from item_catalog.trie import PrefixTrie
@@ -106,10 +106,7 @@ class Catalog:
         wanted = checked_indices("leaves", leaves, self.trie.num_leaves)
         starts = self.item_offsets[wanted].astype(np.int64)
         counts = self.item_offsets[wanted + 1] - starts
-        # Count on from each leaf's first position, in one arange over all of them.
-        first_outputs = np.cumsum(counts) - counts
-        positions = np.arange(counts.sum()) + np.repeat(starts - first_outputs, counts)
-        return LeafItems(positions, counts)
+        return LeafItems(ranges(starts, counts), counts)
 
     def find(self, item_ids: Sequence[str]) -> NDArray[np.int64]:
         """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""

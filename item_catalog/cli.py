@@ -18,9 +18,10 @@ from item_catalog.assign_cli import assign_sids_command
 from item_catalog.catalog import Catalog
 from item_catalog.console import one_line_errors, progress
 from item_catalog.diff_cli import diff
+from item_catalog.places import PLACE_HELP, open_place
 from item_catalog.source_options import ATTRIBUTE_HELP, build_source, parse_attributes, parse_layout
 from item_catalog.statistics import catalog_statistics
-from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.storage import save_catalog
 from item_catalog.store_cli import COMMANDS
 
 app = typer.Typer(
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 
 _JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-_Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a built catalogue.")]
+_Place = Annotated[str, typer.Argument(metavar="PLACE", help=PLACE_HELP)]
 
 
 @app.command()
@@ -40,7 +41,10 @@ def build(
         Path, typer.Argument(help="File of items: .json, .jsonl, .csv or .parquet, or a directory of .parquet.")
     ],
     out: Annotated[Path, typer.Argument(help="Directory to publish the catalogue as.")],
-    attribute: Annotated[list[str], typer.Option(metavar="NAME[:KIND]", default_factory=list, help=ATTRIBUTE_HELP)],
+    attribute: Annotated[
+        list[str],
+        typer.Option(metavar="NAME[:KIND]", default_factory=list, show_default=False, help=ATTRIBUTE_HELP),
+    ],
     codebook_sizes: Annotated[
         str, typer.Option(help="Codes per level, as 256,256,256. Left out: the powers of two that hold every code.")
     ] = "",
@@ -61,10 +65,10 @@ def build(
 
 
 @app.command()
-def inspect(directory: _Directory, as_json: _JsonFlag = False) -> None:
+def inspect(place: _Place, as_json: _JsonFlag = False) -> None:
     """Show levels, branching, collisions and attributes."""
     with one_line_errors():
-        catalog = open_catalog(directory, verify=False)
+        catalog = open_place(place, verify=False)
     if as_json:
         typer.echo(json.dumps(_facts(catalog)))
     else:
@@ -72,11 +76,11 @@ def inspect(directory: _Directory, as_json: _JsonFlag = False) -> None:
 
 
 @app.command()
-def verify(directory: _Directory) -> None:
-    """Check every checksum and every invariant."""
-    with one_line_errors(), progress(f"verifying {directory}") as tell:
-        catalog = open_catalog(directory, progress=tell)
-    typer.echo(f"{directory}: sound, version {catalog.version}")
+def verify(place: _Place) -> None:
+    """Check every checksum and every invariant; of a store, those of one version, and that its updates fit."""
+    with one_line_errors(), progress(f"verifying {place}") as tell:
+        catalog = open_place(place, verify=True, progress=tell)
+    typer.echo(f"{place}: sound, version {catalog.version}")
 
 
 def _facts(catalog: Catalog) -> dict[str, Any]:
@@ -87,7 +91,7 @@ def _facts(catalog: Catalog) -> dict[str, Any]:
 def _print_summary(catalog: Catalog) -> None:
     statistics = catalog_statistics(catalog)
     table = Table(title=f"catalogue {catalog.version}", title_justify="left")
-    for heading in ("level", "codebook", "prefixes", "mean branching", "max branching", "chain links"):
+    for heading in ("level", "codebook", "prefixes", "mean branching", "max branching", "chain links", "decided"):
         table.add_column(heading, justify="right")
     for number, level in enumerate(statistics.levels):
         table.add_row(
@@ -97,8 +101,9 @@ def _print_summary(catalog: Catalog) -> None:
             f"{level.mean_branching:.2f}",
             f"{level.max_branching:,}",
             f"{level.num_chain_links:,}",
+            f"{level.num_decided_sids:,}",
         )
-    Console().print(table)
+    Console(width=max(100, Console().width)).print(table)
     typer.echo(f"{statistics.num_items:,} items ({catalog.item_ids.KIND} ids) on {statistics.num_sids:,} SIDs")
     typer.echo(
         f"{statistics.num_items_on_shared_sids:,} items share {statistics.num_shared_sids:,} SIDs, "

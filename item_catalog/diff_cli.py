@@ -1,7 +1,6 @@
 """item-catalog diff: what sets two catalogues apart, wherever they lie."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,37 +11,24 @@ from rich.table import Table
 from item_catalog.catalog import Catalog
 from item_catalog.console import printable, progress
 from item_catalog.differences import Differences, differences
-from item_catalog.storage import open_catalog
-from item_catalog.store import CatalogStore, is_store
-
-_CATALOG_HELP = "Directory of a catalogue; of a store, for what is current in it; or STORE@VERSION."
+from item_catalog.places import PLACE_HELP, open_place
 
 
 def diff(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help=_CATALOG_HELP)],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help=_CATALOG_HELP)],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help=PLACE_HELP)],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help=PLACE_HELP)],
     examples: Annotated[int, typer.Option(min=0, help="Show so many items of each kind.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> None:
     """Show how many items were added, removed, moved, and have other attributes."""
     with progress("comparing"):
-        catalogs = _open(before), _open(after)
+        catalogs = open_place(before, verify=False), open_place(after, verify=False)
         found = differences(*catalogs)
     facts = _facts(*catalogs, found, examples)
     if as_json:
         typer.echo(json.dumps(facts))
     else:
         _print(facts)
-
-
-def _open(place: str) -> Catalog:
-    path = Path(place)
-    store, at, version = place.rpartition("@")
-    if at and not path.exists() and is_store(Path(store)):
-        return CatalogStore(Path(store)).load(version, verify=False).catalog
-    if is_store(path):
-        return CatalogStore(path).load(verify=False).catalog
-    return open_catalog(path, verify=False)
 
 
 def _facts(before: Catalog, after: Catalog, found: Differences, examples: int) -> dict[str, Any]:

@@ -41,8 +41,9 @@ def replace_text(path: Path, text: str) -> None:
                 new.write_bytes(before)
                 new.replace(path)
             raise
-    finally:
+    except BaseException:
         new.unlink(missing_ok=True)
+        raise
 
 
 def staging_name(name: str) -> str:

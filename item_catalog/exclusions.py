@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from item_catalog.catalog import Catalog
 from item_catalog.indices import checked_indices
 from item_catalog.live_sets import LiveSet
-from item_catalog.owners import owners_of
+from item_catalog.lockstep import owners_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

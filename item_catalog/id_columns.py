@@ -16,8 +16,11 @@ from item_catalog.errors import CatalogError
 from item_catalog.sorting import KeyColumn, SortedRun, map_sorted_runs
 from item_catalog.threads import in_threads, slices
 from item_catalog.trie import offset_dtype
+from item_catalog.utf8 import are_utf8
 
 MAX_ID_BYTES = 256
+# The one spelling that `str` gives an integer; "007" and "+7" are no ids of an integer catalogue.
+INTEGER_SPELLING = r"0|-?[1-9][0-9]{0,18}"
 
 IdColumn: TypeAlias = NDArray[np.int64] | pa.LargeStringArray
 
@@ -36,8 +39,8 @@ class IdOrder(NamedTuple):
 def id_column(item_ids: NDArray[np.integer] | Sequence[str] | pa.Array) -> IdColumn:
     """Integers [n] or strings [n] as a column.
 
-    Raises CatalogError naming the row (counted from 0) when an id is missing, empty, longer than 256 bytes, not a
-    string among strings, or not an int64 among integers.
+    Raises CatalogError naming the row (counted from 0) when an id is missing, empty, longer than 256 bytes, no
+    UTF-8, not a string among strings, or not an int64 among integers.
     """
     if isinstance(item_ids, np.ndarray) and np.issubdtype(item_ids.dtype, np.integer):
         return _integer_column(item_ids)
@@ -151,6 +154,10 @@ def _text_column(item_ids: Sequence[str] | NDArray[np.str_] | pa.Array) -> pa.La
     if is_wrong.any():
         row = int(np.argmax(is_wrong))
         raise CatalogError(f"item_ids: row {row} has an id of {lengths[row]} bytes; give 1 to {MAX_ID_BYTES} bytes")
+    if not (is_utf8 := are_utf8(column)).all():
+        row = int(np.argmin(is_utf8))
+        shown = column[row].cast(pa.large_binary()).as_py().decode(errors="replace")
+        raise CatalogError(f"item_ids: row {row} has {shown!r}, which is no UTF-8; give UTF-8 text")
     return column
 
 

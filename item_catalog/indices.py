@@ -1,4 +1,4 @@
-"""Index arrays from outside, checked before they index: numpy would quietly let -1 mean the last element."""
+"""Index arrays: checked where they come from outside, as numpy would quietly let -1 mean the last element; and made."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,3 +13,10 @@ def checked_indices(name: str, indices: ArrayLike, count: int) -> NDArray[np.int
         stray = checked[(checked < 0) | (checked >= count)][0]
         raise CatalogError(f"{name}: {stray} is not one of 0 to {count - 1}; leave out those that were not found")
     return checked
+
+
+def ranges(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.int64]:
+    """For each of starts [n], as many numbers from there on as its count; all in one array."""
+    first_outputs = np.cumsum(counts, dtype=np.int64) - counts
+    numbers: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - first_outputs, counts)
+    return numbers

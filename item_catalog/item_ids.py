@@ -7,7 +7,7 @@ written in decimal. This module knows no SIDs, and of the catalogue's order only
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from item_catalog.errors import CatalogError
-from item_catalog.id_columns import MAX_ID_BYTES, IdColumn, exceeds_previous, is_ascending
+from item_catalog.id_columns import INTEGER_SPELLING, MAX_ID_BYTES, IdColumn, exceeds_previous, is_ascending
 from item_catalog.indices import checked_indices
+from item_catalog.lockstep import count_below
 from item_catalog.trie import NOT_FOUND
 
-# The one spelling that `str` gives an integer; "007" and "+7" are no ids of an integer catalogue.
-_DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_DECIMAL = re.compile(INTEGER_SPELLING)
 _INT64 = np.iinfo(np.int64)
 
 # Up to so many ids are looked up one by one; beyond it a search for all at once is faster: 0.3 ms against 0.4 for 100
@@ -53,9 +53,9 @@ class IntegerIds:
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
-        wanted, is_number = _parse_integers(ids)
+        wanted, is_number = parse_integers(ids)
         # searchsorted would first copy all of order to int64
-        ranks = _count_below(len(self), len(wanted), lambda ranks: self.values[self.order[ranks]] < wanted)
+        ranks = count_below(len(self), len(wanted), lambda ranks: self.values[self.order[ranks]] < wanted)
         positions = self.order[np.minimum(ranks, len(self) - 1)].astype(np.int64)
         return np.where(is_number & (self.values[positions] == wanted), positions, NOT_FOUND)
 
@@ -149,7 +149,7 @@ class TextIds:
             )
             return found
 
-        ranks = _count_below(len(self), len(ids), are_below)
+        ranks = count_below(len(self), len(ids), are_below)
         positions = self.order[np.minimum(ranks, len(self) - 1)].astype(np.int64)
         is_found = pc.equal(column.take(pa.array(positions)), wanted).to_numpy(zero_copy_only=False)
         return np.where(is_found, positions, NOT_FOUND)
@@ -173,21 +173,17 @@ def item_ids_from_column(column: IdColumn, order: NDArray[np.signedinteger]) -> 
     return TextIds(offsets, np.frombuffer(utf8_buffer, np.uint8)[: offsets[-1]], order)
 
 
-def _count_below(
-    num_ids: int, num_wanted: int, are_below: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
-) -> NDArray[np.int64]:
-    """For each wanted id, how many of the `num_ids` >= 1 sorted ones are below it: int64 [num_wanted].
-
-    are_below: one rank for each wanted id, int64 [num_wanted] -> whether the id there is below the wanted one.
-    All searches halve what is left together, so that many ids cost as many calls as one.
-    """
-    counts = np.zeros(num_wanted, np.int64)
-    left = num_ids
-    while left > 1:
-        half = left // 2
-        counts += half * are_below(counts + (half - 1))
-        left -= half
-    return counts + are_below(counts)
+def parse_integers(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Texts [n] -> int64 [n], 0 for what is no id of an integer catalogue; and bool [n], what is."""
+    try:
+        numbers = np.array([int(text) for text in texts], np.int64)
+        if [str(number) for number in numbers.tolist()] == list(texts):  # far sooner told of all than of each
+            return numbers, np.ones(len(texts), bool)
+    except (ValueError, OverflowError):
+        pass
+    parsed = [_parse_int64(text) for text in texts]
+    is_number = np.array([number is not None for number in parsed], bool)
+    return np.array([number or 0 for number in parsed], np.int64), is_number
 
 
 def _check_order(item_ids: ItemIds, item_offsets: NDArray[np.integer]) -> None:
@@ -199,19 +195,6 @@ def _check_order(item_ids: ItemIds, item_offsets: NDArray[np.integer]) -> None:
     # Strictly ascending ids are distinct, so an order that makes them so is a permutation.
     if order.min() < 0 or order.max() >= len(order) or not is_ascending(column, order):
         raise CatalogError("item ids: item_order does not sort them, or two items have one id; rebuild the catalogue")
-
-
-def _parse_integers(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Texts [n] -> int64 [n], 0 for what spells no int64; and bool [n], what does."""
-    try:
-        numbers = np.array([int(text) for text in texts], np.int64)
-        if [str(number) for number in numbers.tolist()] == list(texts):  # far sooner told of all than of each
-            return numbers, np.ones(len(texts), bool)
-    except (ValueError, OverflowError):
-        pass
-    parsed = [_parse_int64(text) for text in texts]
-    is_number = np.array([number is not None for number in parsed], bool)
-    return np.array([number or 0 for number in parsed], np.int64), is_number
 
 
 def _parse_int64(text: str) -> int | None:

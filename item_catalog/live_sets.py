@@ -31,7 +31,7 @@ class WideNodes:
     live_children: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class LiveSet:
     """What passes a filter. Arrays may be one and the same where every node has one child.
 
@@ -127,8 +127,12 @@ def _wide_nodes(offsets: NDArray[np.integer], live: NDArray[np.bool_]) -> WideNo
             for block in slices(len(offsets) - 1, _BLOCK)
         ]
     )
-    counts = [
-        np.count_nonzero(live[start:end])
-        for start, end in zip(offsets[nodes].tolist(), offsets[nodes + 1].tolist(), strict=True)
-    ]
-    return WideNodes(nodes, np.array(counts, np.int64))
+    return WideNodes(nodes, _count_live(live, offsets[nodes], offsets[nodes + 1]))
+
+
+def _count_live(live: NDArray[np.bool_], starts: NDArray[np.integer], ends: NDArray[np.integer]) -> NDArray[np.int64]:
+    """How many are live from starts[i] to ends[i] - 1, int64 [n], of ranges in order that do not overlap."""
+    bounds = np.stack([starts, ends], axis=1).ravel()
+    bounds = bounds[bounds < len(live)]  # the last range ends there anyhow
+    counts: NDArray[np.int64] = np.add.reduceat(live, bounds, dtype=np.int64)[::2]  # between them, the gaps
+    return counts

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from item_catalog.attributes import AttributeColumn
 from item_catalog.errors import CatalogError
 from item_catalog.id_columns import IdColumn, repeats_previous, sorting_order, take
+from item_catalog.indices import ranges
 from item_catalog.sid import SidLayout
 from item_catalog.sorting import KeyColumn, SortedRun, map_sorted_runs, stable_order
 from item_catalog.trie import PrefixTrie, offset_dtype
@@ -69,14 +70,13 @@ def order_leaves(placed: PlacedRows, ids: IdColumn, attributes: Mapping[str, Att
         return placed
     counts = counts[shared]
     leaves = np.repeat(shared, counts)
-    first_places = np.cumsum(counts, dtype=np.int64) - counts
-    positions = np.arange(len(leaves)) + np.repeat(item_offsets[shared] - first_places, counts)
+    positions = ranges(item_offsets[shared], counts)
 
     by_id = sorting_order(take(ids, rows[positions]))
     ordered = rows[positions[by_id[stable_order(leaves[by_id].view(np.uint64)[:, None])]]]
     rows[positions] = ordered
     is_repeat = repeats_previous(take(ids, ordered))
-    is_repeat[first_places] = False
+    is_repeat[np.cumsum(counts) - counts] = False
     repeats = np.flatnonzero(is_repeat)
     if not len(repeats):
         return placed

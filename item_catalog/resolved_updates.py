@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from item_catalog.attributes import MAX_TEXT_BYTES, AttributeKind, Value
 from item_catalog.catalog import Catalog
 from item_catalog.id_columns import MAX_ID_BYTES, IdColumn
-from item_catalog.item_ids import IntegerIds
+from item_catalog.item_ids import IntegerIds, parse_integers
 from item_catalog.sid import SidLayout
 from item_catalog.trie import NOT_FOUND
 from item_catalog.updates import InvalidUpdates, ItemUpdates, ItemUpsert, UpdateProblem
@@ -52,7 +52,9 @@ def resolve(catalog: Catalog, updates: ItemUpdates) -> ResolvedUpdates:
     """Raises InvalidUpdates with every problem of the batch; of ids alone when some are none, or stand there twice."""
     ids = [upsert.item_id for upsert in updates.upserts]
     is_integer = catalog.item_ids.KIND == IntegerIds.KIND
-    _require_none([*_id_problems(ids, is_integer), *_repetitions(updates)])
+    numbers, are_numbers = parse_integers(ids)
+    are_of_kind = are_numbers if is_integer else np.ones(len(ids), bool)
+    _require_none([*_id_problems(ids, are_of_kind), *_removal_problems(updates), *_repetitions(updates)])
     positions = catalog.find(ids)
     values, value_problems = _values(catalog, updates.upserts)
     _require_none([*_sid_problems(catalog.layout, updates.upserts, positions), *value_problems])
@@ -60,9 +62,7 @@ def resolve(catalog: Catalog, updates: ItemUpdates) -> ResolvedUpdates:
     is_known = removals != NOT_FOUND
     no_sid = (0,) * catalog.layout.num_levels
     return ResolvedUpdates(
-        item_ids=np.array([int(item_id) for item_id in ids], np.int64)
-        if is_integer
-        else pa.array(ids, pa.large_string()),
+        item_ids=numbers if is_integer else pa.array(ids, pa.large_string()),
         positions=positions,
         has_sid=np.array([upsert.sid is not None for upsert in updates.upserts], bool),
         sids=np.array([upsert.sid or no_sid for upsert in updates.upserts], np.int64).reshape(-1, len(no_sid)),
@@ -86,19 +86,26 @@ def _require_none(problems: list[_Problem]) -> None:
         raise InvalidUpdates(tuple(UpdateProblem(problem.path, problem.description) for problem in problems))
 
 
-def _id_problems(ids: list[str], is_integer: bool) -> Iterator[_Problem]:
-    for row, item_id in enumerate(ids):
+def _id_problems(ids: list[str], are_of_kind: NDArray[np.bool_]) -> Iterator[_Problem]:
+    for row, (item_id, is_of_kind) in enumerate(zip(ids, are_of_kind.tolist(), strict=True)):
         if not _is_text(item_id, MAX_ID_BYTES):
             yield _Problem(
                 row, f"upserts[{row}].item_id", f"{_shown(item_id)}; give 1 to {MAX_ID_BYTES} bytes of UTF-8"
             )
-        elif is_integer and not _is_decimal(item_id):
+        elif not is_of_kind:
             yield _Problem(
                 row,
                 f"upserts[{row}].item_id",
                 f"{_shown(item_id)} in a catalogue of integer ids; give an int64 in decimal, or publish a catalogue of "
                 "text ids",
             )
+
+
+def _removal_problems(updates: ItemUpdates) -> Iterator[_Problem]:
+    """An id that no item has is nothing to remove, but it must be possible to write it down."""
+    for row, item_id in enumerate(updates.removals):
+        if item_id and not _num_bytes(item_id):
+            yield _Problem(len(updates.upserts) + row, f"removals[{row}]", f"{_shown(item_id)}; give UTF-8 text")
 
 
 def _repetitions(updates: ItemUpdates) -> Iterator[_Problem]:
@@ -179,20 +186,16 @@ _READERS: dict[AttributeKind, tuple[Callable[[Value], Value | None], str]] = {
 }
 
 
-def _is_decimal(text: str) -> bool:
-    """Whether `text` is the one spelling that an int64 has."""
-    try:
-        number = int(text)
-    except ValueError:
-        return False
-    return str(number) == text and _INT64.min <= number <= _INT64.max
-
-
 def _is_text(text: str, max_bytes: int) -> bool:
+    return 1 <= _num_bytes(text) <= max_bytes
+
+
+def _num_bytes(text: str) -> int:
+    """In UTF-8; 0 for what has none, a lone surrogate."""
     try:
-        return 1 <= len(text.encode()) <= max_bytes
+        return len(text.encode())
     except UnicodeEncodeError:
-        return False
+        return 0
 
 
 def _shown(value: object) -> str:

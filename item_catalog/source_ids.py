@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from item_catalog.errors import CatalogError
-from item_catalog.id_columns import IdColumn
+from item_catalog.id_columns import INTEGER_SPELLING, IdColumn
 from item_catalog.source_batch import SourceBatch, first, is_text
 
-_DECIMAL = r"^(0|-?[1-9][0-9]{0,18})$"
+_DECIMAL = f"^({INTEGER_SPELLING})$"
 _REWRITTEN_AT_ONCE = 1 << 17
 
 

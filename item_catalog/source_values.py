@@ -4,6 +4,7 @@ Text becomes an integer, number or boolean only if it spells one; a number becom
 no rows but those of the column, and no file.
 """
 
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -38,10 +39,15 @@ _SPELLINGS = {
 
 
 def typed_texts(texts: pa.LargeStringArray) -> pa.Array:
-    """Texts of a file that knows no types -> values of the narrowest kind that all of them spell; null stays null."""
+    """Texts of a file that knows no types -> values of the narrowest kind that all of them spell; null stays null.
+
+    Where a whole number would lose digits as a float, all stays text.
+    """
     if texts.null_count == len(texts):
         return pa.nulls(len(texts))
     kind = next((kind for kind in _SPELLINGS if first(_misspelt(texts, kind)) < 0), _TEXT)
+    if kind is _NUMBER and not _are_exact(texts):
+        return texts
     return texts.cast(_ARROW_TYPES[kind])
 
 
@@ -85,6 +91,12 @@ def _misspelt(texts: pa.Array, kind: AttributeKind) -> pa.Array:
     except pa.ArrowInvalid:  # one of them has 19 digits, and those too large
         return pa.array([text is not None and not -(2**63) <= int(text) < 2**63 for text in texts.to_pylist()])
     return is_wrong
+
+
+def _are_exact(numbers: pa.Array) -> bool:
+    """Whether a float can be every whole number among the texts. Up to 15 digits one always can."""
+    is_long = pc.match_substring_regex(numbers, "^-?[0-9]{16,}$")
+    return all(Decimal(float(text)) == Decimal(text) for text in numbers.filter(is_long).to_pylist())
 
 
 def _whole(name: str, numbers: pa.Array) -> pa.Array:

@@ -55,7 +55,8 @@ def read_source(
     """All rows of one file, or of one directory of .parquet files, in its order.
 
     attributes: the columns to read as attributes of items, and what their values are; None for a kind leaves it to the
-        column. In a .csv, that is the narrowest of integer, number, boolean and text that all of its cells spell.
+        column. In a .csv, that is the narrowest of integer, number, boolean and text that all of its cells spell, with
+            every digit of a whole number.
     progress: is told how many rows have been read.
 
     Raises CatalogError naming file, row and field when the file is missing, of an unknown suffix, malformed, or lacks

@@ -5,6 +5,7 @@ entries it has, and a few hundred nanoseconds for each run. Nothing is sorted or
 are shifted the same way. This module knows no catalogue.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,14 +61,17 @@ class Splice:
         """Entries [length] and what comes [len(places)] -> [new_length]; the same array if nothing changes."""
         if self.changes_nothing:
             return entries
+        pieces = [new[first:end] if is_new else entries[first:end] for is_new, first, end in self.pieces()]
+        return np.concatenate(pieces) if pieces else entries[:0]
+
+    def pieces(self) -> Iterator[tuple[bool, int, int]]:
+        """Of the entries afterwards, in order: whether they are of the new ones, the first, and behind the last."""
         bounds, is_kept, firsts = self._runs
-        pieces = []
         for run, start in enumerate(bounds):
             if firsts[run] < firsts[run + 1]:
-                pieces.append(new[firsts[run] : firsts[run + 1]])
+                yield True, firsts[run], firsts[run + 1]
             if is_kept[run] and start < self.length:
-                pieces.append(entries[start : bounds[run + 1]])
-        return np.concatenate(pieces) if pieces else entries[:0]
+                yield False, start, bounds[run + 1]
 
     def numbers_of_old(self, old: NDArray[np.int64]) -> NDArray[np.int64]:
         """Old numbers int64 [n] -> where they are now; for one that went, where what followed it is."""
@@ -128,18 +132,14 @@ def splice_texts(texts: pa.LargeStringArray, splice: Splice, new: pa.LargeString
     """Texts [length] and what comes [len(places)] -> the spliced texts, bytes copied run by run."""
     if splice.changes_nothing:
         return texts
-    offsets, utf8 = text_buffers(texts)
-    new_offsets, new_utf8 = text_buffers(new)
-    removed_lengths = offsets[splice.removed + 1] - offsets[splice.removed]
-    new_lengths = np.diff(new_offsets)
-    of_bytes = Splice(
-        len(utf8),
-        _ranges(offsets[splice.removed], removed_lengths),
-        np.repeat(offsets[splice.places], new_lengths),
-    )
+    old, added = text_buffers(texts), text_buffers(new)
+    pieces = []
+    for is_new, first, end in splice.pieces():
+        offsets, utf8 = added if is_new else old
+        pieces.append(utf8[offsets[first] : offsets[end]])
     no_owners = splice.removed[:0]
-    spliced_offsets = splice_offsets(offsets, splice, new_lengths, no_owners, no_owners).astype(np.int64)
-    spliced_utf8 = of_bytes.apply(utf8, new_utf8)
+    spliced_offsets = splice_offsets(old[0], splice, np.diff(added[0]), no_owners, no_owners).astype(np.int64)
+    spliced_utf8 = np.concatenate(pieces) if pieces else old[1][:0]
     return pa.LargeStringArray.from_buffers(
         splice.new_length, pa.py_buffer(spliced_offsets), pa.py_buffer(spliced_utf8)
     )
@@ -167,13 +167,6 @@ def _contains(ascending: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArra
     inside = places < len(ascending)
     inside[inside] = ascending[places[inside]] == wanted[inside]
     return inside
-
-
-def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """start, start + 1, ... for each start, as many as its count."""
-    first_outputs = np.cumsum(counts) - counts
-    ranges: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - first_outputs, counts)
-    return ranges
 
 
 def _add_steps(numbers: NDArray[Any], places: NDArray[np.int64], steps: NDArray[np.int64]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from item_catalog.attributes import AttributeColumn
 from item_catalog.catalog import Catalog
+from item_catalog.trie import PrefixTrie
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class LevelStatistics:
 
     At level 0 one prefix leads here, the empty one, so its mean and maximum are the number of legal first codes.
     num_chain_links are the prefixes that lead here and that one code alone may follow: there a beam has no choice.
+    num_decided_sids are the SIDs that share their prefix up to this level's code with no other SID.
     """
 
     codebook_size: int
@@ -22,6 +24,7 @@ class LevelStatistics:
     mean_branching: float
     max_branching: int
     num_chain_links: int
+    num_decided_sids: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,19 @@ def catalog_statistics(catalog: Catalog) -> CatalogStatistics:
     """Read the offsets of `catalog` once, and sort each of its columns of integers and numbers."""
     trie = catalog.trie
     levels = []
-    for size, offsets, codes in zip(trie.layout.codebook_sizes, trie.offsets, trie.codes, strict=True):
+    columns = zip(trie.layout.codebook_sizes, trie.offsets, _num_decided_sids(trie), strict=True)
+    for size, offsets, num_decided in columns:
         branching = np.diff(offsets)
-        chain_links = int(np.count_nonzero(branching == 1))
-        levels.append(LevelStatistics(size, len(codes), float(branching.mean()), int(branching.max()), chain_links))
+        levels.append(
+            LevelStatistics(
+                codebook_size=size,
+                num_prefixes=int(offsets[-1]),
+                mean_branching=float(branching.mean()),
+                max_branching=int(branching.max()),
+                num_chain_links=int(np.count_nonzero(branching == 1)),
+                num_decided_sids=num_decided,
+            )
+        )
     items_per_sid = np.diff(catalog.item_offsets)
     shared = items_per_sid[items_per_sid > 1]
     return CatalogStatistics(
@@ -70,6 +82,16 @@ def catalog_statistics(catalog: Catalog) -> CatalogStatistics:
         levels=tuple(levels),
         attributes={name: _attribute_statistics(column) for name, column in catalog.attributes.items()},
     )
+
+
+def _num_decided_sids(trie: PrefixTrie) -> list[int]:
+    """By level, from below: where the leaves of a node begin is where those of its first child do."""
+    first_leaves = np.arange(trie.num_leaves + 1)
+    counts = []
+    for offsets in reversed(trie.offsets):
+        counts.append(int(np.count_nonzero(np.diff(first_leaves) == 1)))
+        first_leaves = first_leaves[offsets]
+    return counts[::-1]
 
 
 def _attribute_statistics(column: AttributeColumn) -> AttributeStatistics:

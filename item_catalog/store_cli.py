@@ -32,7 +32,10 @@ def publish(
         Path, typer.Argument(metavar="SOURCE", help="Directory of a built catalogue, or a file of items as for build.")
     ],
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Directory of a store; a new one is made.")],
-    attribute: Annotated[list[str], typer.Option(metavar="NAME[:KIND]", default_factory=list, help=ATTRIBUTE_HELP)],
+    attribute: Annotated[
+        list[str],
+        typer.Option(metavar="NAME[:KIND]", default_factory=list, show_default=False, help=ATTRIBUTE_HELP),
+    ],
     codebook_sizes: Annotated[
         str,
         typer.Option(help="Codes per level of a file's SIDs, as 256,256,256. Left out: those of the current version."),

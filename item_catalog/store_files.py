@@ -37,18 +37,18 @@ class StoreFiles:
     def lay_out(self) -> None:
         """The empty directories of a new store. Raises CatalogError where something else is, or updates of a store."""
         try:
+            strangers = {file.name for file in self.path.iterdir()} - _PARTS if self.path.exists() else set()
+            if strangers:
+                raise CatalogError(f"{self.path}: holds {min(strangers)}; give a new or empty directory")
             (self.path / _VERSIONS).mkdir(parents=True, exist_ok=True)
             (self.path / _UPDATES).mkdir(exist_ok=True)
-            strangers = {file.name for file in self.path.iterdir()} - _PARTS
-            updates = [log for log in self._logs() if log.stat().st_size]
+            updates = [log.name for log in self._logs() if log.stat().st_size]
         except OSError as error:
             raise CatalogError(f"{self.path}: cannot be made a store: {error.strerror}; give another place") from error
-        if strangers:
-            raise CatalogError(f"{self.path}: holds {min(strangers)}; give a new or empty directory")
         if updates:
             raise CatalogError(
-                f"{self.path}: holds updates of a store, {min(updates).name}, and no {STATE_FILE}; restore that, "
-                "or give another place"
+                f"{self.path}: holds updates of a store, {min(updates)}, and no {STATE_FILE}; restore that, or give "
+                "another place"
             )
 
     def directory(self, version: str) -> Path:

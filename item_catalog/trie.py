@@ -85,17 +85,6 @@ class PrefixTrie:
         """How many distinct prefixes of length `depth` there are."""
         return 1 if depth == 0 else len(self.codes[depth - 1])
 
-    def find_leaves(self, sids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """SIDs int [n, num_levels] -> their leaves int64 [n], NOT_FOUND for a SID that no item has."""
-        nodes = np.zeros(len(sids), np.int64)
-        found = np.ones(len(sids), bool)
-        for offsets, codes, wanted in zip(self.offsets, self.codes, np.asarray(sids).T, strict=True):
-            firsts = offsets[nodes].astype(np.int64)
-            lasts = offsets[nodes + 1].astype(np.int64) - 1
-            nodes = _search_runs(codes, firsts, lasts, wanted)
-            found &= codes[nodes] == wanted
-        return np.where(found, nodes, NOT_FOUND)
-
     def leaf_sids(self, leaves: NDArray[np.integer]) -> NDArray[np.int32]:
         """Leaves int [n] -> their SIDs int32 [n, num_levels], by walking up: the parent of j is found in offsets."""
         nodes = np.asarray(leaves, np.int64)
@@ -123,21 +112,6 @@ class PrefixTrie:
             may_fall[offsets[:-1]] = True  # the first child of a node has no sibling before it
             if not np.all(may_fall[1:] | (codes[1:] > codes[:-1])):
                 raise CatalogError(f"trie: codes of level {level} are not ascending in a node; rebuild the catalogue")
-
-
-def _search_runs(
-    values: NDArray[np.integer], firsts: NDArray[np.int64], lasts: NDArray[np.int64], wanted: NDArray[np.integer]
-) -> NDArray[np.int64]:
-    """For each ascending run `values[first : last + 1]`, where its first value >= wanted is; `last` if there is none.
-
-    All runs are halved in lockstep, so that many queries cost as many numpy calls as one.
-    """
-    while np.any(firsts < lasts):
-        middles = (firsts + lasts) // 2
-        is_right = (values[middles] < wanted) & (firsts < lasts)
-        firsts = np.where(is_right, middles + 1, firsts)
-        lasts = np.where(is_right, lasts, middles)
-    return firsts
 
 
 def _joined_offsets(parts: Sequence[NDArray[np.integer]]) -> NDArray[np.signedinteger]:

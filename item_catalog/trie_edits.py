@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from item_catalog.lower_bounds import lower_bounds
+from item_catalog.lockstep import lower_bounds
 from item_catalog.splice import Splice, emptied_owners, splice_offsets
 from item_catalog.trie import PrefixTrie
 
@@ -44,7 +44,7 @@ class EditedTrie(NamedTuple):
 
 
 def locate(trie: PrefixTrie, sids: NDArray[np.int64]) -> SidPlaces:
-    """SIDs int64 [n, num_levels], every code in its codebook -> their places."""
+    """SIDs int64 [n, num_levels] -> their places."""
     shape = (len(sids), trie.num_levels + 1)
     places = SidPlaces(np.zeros(shape, np.int64), np.ones(shape, bool))
     for level, (offsets, codes) in enumerate(zip(trie.offsets, trie.codes, strict=True)):

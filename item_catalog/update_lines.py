@@ -38,7 +38,8 @@ class UpdateLines:
 def read_updates(path: Path) -> Iterator[UpdateLines]:
     """Batches of at most BATCH_LINES lines. Raises CatalogError naming file, line, field, value and remedy.
 
-    A batch ends before an item that it removes comes back: that one is a new item.
+    A batch ends before a line that removes an item of it, or brings back one that it removes: what is done then, and
+    how it is counted, is as if each line were a batch.
     """
     batch: list[ItemUpdates] = []
     lines: dict[str, int] = {}
@@ -50,7 +51,7 @@ def read_updates(path: Path) -> Iterator[UpdateLines]:
         except CatalogError as error:
             raise CatalogError(f"{path}: line {number}: {error}") from error
         item_id = one.removals[0] if one.removals else one.upserts[0].item_id
-        if len(batch) == BATCH_LINES or (one.upserts and item_id in removed):
+        if len(batch) == BATCH_LINES or (item_id in lines and (one.removals or item_id in removed)):
             yield UpdateLines(combined(batch, ()), lines, last_line)
             batch, lines, removed = [], {}, set()
         batch.append(one)

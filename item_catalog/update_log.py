@@ -1,8 +1,8 @@
 """An append-only file of batches of updates, each on the disk before `append` returns.
 
 One frame a batch: a header of 4 bytes magic, the length of the payload (uint32, little-endian), the versions of the
-catalogue before and after the batch (16 bytes each) and the xxh3_64 of the header up to here; the payload, JSON; and the
-xxh3_128 of header and payload. Nothing is allocated by a length that the header's checksum does not vouch for, and
+catalogue before and after the batch (16 bytes each) and the xxh3_64 of the header up to here; the payload, JSON; and
+the xxh3_128 of header and payload. Nothing is allocated by a length that the header's checksum does not vouch for, and
 nothing pickled is ever read.
 
 A process that dies while it appends leaves a frame without its end, and nothing behind it; a power cut may leave zeros
@@ -38,8 +38,11 @@ _CHUNK_BYTES = 2**20
 class LogEnd(NamedTuple):
     """Behind a batch, or at the beginning: the offset, and the checksum that ends the batch."""
 
-    offset: int = 0
-    checksum: bytes = b""
+    offset: int
+    checksum: bytes
+
+
+LOG_START = LogEnd(0, b"")
 
 
 class LoggedUpdates(NamedTuple):
@@ -59,7 +62,7 @@ def log_end(path: Path) -> LogEnd:
         return LogEnd(offset, file.read(CHECKSUM_BYTES))
 
 
-def read_log(path: Path, start: LogEnd = LogEnd()) -> Iterator[LoggedUpdates]:
+def read_log(path: Path, start: LogEnd = LOG_START) -> Iterator[LoggedUpdates]:
     """The batches behind `start`.
 
     Raises CatalogError naming the file when it cannot be read or `start` is not in it, and the offset at the first

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from item_catalog.errors import CatalogError
 from recall_service.access_flags import TlsCa, TlsCertificate, TlsKey, TokenFile, read_access
+from recall_service.rpc.connection_options import MAX_ADMIN_REQUEST_BYTES
 from recall_service.terminal import one_line_errors, printable
 
 if TYPE_CHECKING:  # gRPC comes in once there is something to ask
@@ -19,8 +20,6 @@ if TYPE_CHECKING:  # gRPC comes in once there is something to ask
     from recall_service.stubs.recall.v1 import admin_pb2
 
 admin_app = typer.Typer(help="Look after a running server, on its port for operators.", no_args_is_help=True)
-
-_MAX_REQUEST_BYTES = 64 * 1024**2  # as the server takes them
 
 _Bundle = Annotated[str, typer.Option(help="Name of the bundle; empty is the default one.")]
 _Version = Annotated[str, typer.Argument(help="A version in the store of the bundle's catalogue.")]
@@ -44,7 +43,7 @@ class _Server:
         from recall_service.client.policy import BALANCING, channel_options
         from recall_service.stubs.recall.v1.admin_pb2_grpc import AdminServiceStub
 
-        options = channel_options(BALANCING, max_request_bytes=_MAX_REQUEST_BYTES)
+        options = channel_options(BALANCING, max_request_bytes=MAX_ADMIN_REQUEST_BYTES)
         try:
             with open_channel(self.target, self.access, options) as channel:
                 stub = AdminServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -73,7 +73,7 @@ async def serve(settings: Settings, on_serving: Callable[[Serving], None]) -> No
             closing.callback(tracing.close)
         collectors = CollectorRegistry()
         metrics = Metrics(collectors, settings.scenes, tracing.trace_id if tracing else None)
-        launch = Launch(engine_limits(settings), metrics, resolve_device(settings.device), settings.filter_cache_bytes)
+        launch = Launch(engine_limits(settings), metrics, settings.filter_cache_bytes, resolve_device(settings.device))
         registry = open_registry(settings.bundles, settings.default_bundle, launch)
         shutdown = Shutdown()
         closing.enter_context(shutdown.listening())  # to the very end: a late signal must not cut short what closes

@@ -105,7 +105,7 @@ class Settings(BaseSettings):
     max_context_tokens: Count = 16_384  # of all running requests together
     prefix_cache: bool = True  # keep the KV of prompts for those that begin alike, where running requests leave room
     prefix_cache_bytes: Annotated[int, Field(ge=0)] = 0  # more room for that, in each bundle's engine
-    filter_cache_bytes: Annotated[int, Field(ge=0)] = 512 * 1024**2  # of each bundle, for what filters leave of it
+    filter_cache_bytes: Annotated[int, Field(ge=0)] = 512 * 1024**2  # a bundle's live sets; as much again in use
     torch_threads: Annotated[int, Field(ge=0)] = 0  # 0: as many as torch chooses
 
     # The result cache.

@@ -88,7 +88,7 @@ def registry(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     directories = [
         case.real.write_bundle(shared_data, tmp_path_factory.mktemp(case.name)) for case in (BEAUTY, INDUSTRIAL)
     ]
-    registry = open_registry(directories, "", Launch(EngineLimits(), NullObserver()))
+    registry = open_registry(directories, "", Launch(EngineLimits(), NullObserver(), filter_cache_bytes=1 << 24))
     yield registry
     registry.close()
 

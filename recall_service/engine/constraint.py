@@ -71,13 +71,13 @@ class TrieConstraint:
         sizes = tuple(len(tokens) for tokens in level_tokens)
         if sizes != trie.layout.codebook_sizes:
             raise ValueError(f"level_tokens: sizes {sizes}; the trie's codebooks are {trie.layout.codebook_sizes}")
-        for level, (tokens, codes) in enumerate(zip(level_tokens, trie.codes, strict=True)):
+        for level, tokens in enumerate(level_tokens):
             if tokens.min() < NO_TOKEN:
                 raise ValueError(f"level_tokens[{level}]: token id {tokens.min()}; ids are 0 and up, or NO_TOKEN")
             known = tokens[tokens != NO_TOKEN]
             if len(np.unique(known)) != len(known):
                 raise ValueError(f"level_tokens[{level}]: two codes share a token id; give each its own")
-            if len(known) < len(tokens) and any((tokens[block] == NO_TOKEN).any() for block in _blocks(codes)):
+            if len(known) < len(tokens) and (tokens[used_codes(trie, level)] == NO_TOKEN).any():
                 raise ValueError(f"level_tokens[{level}]: a code of the trie has no token; give it one")
         self.num_steps = trie.num_levels
         self.max_token = max(int(tokens.max()) for tokens in level_tokens)
@@ -170,6 +170,14 @@ class TrieConstraint:
             parents = torch.repeat_interleave(counts)
         codes = self._codes[level][children].long() & 0xFFFF
         return Children(parents, self._level_tokens[level][codes], children, counts)
+
+
+def used_codes(trie: PrefixTrie, level: int) -> NDArray[np.bool_]:
+    """Which codes of a level some SID has: bool [codebook_size]."""
+    used = np.zeros(trie.layout.codebook_sizes[level], bool)
+    for block in _blocks(trie.codes[level]):
+        used[block] = True
+    return used
 
 
 def _dead_places(dead: Tensor, starts: Tensor, counts: Tensor, before: Tensor) -> Tensor:

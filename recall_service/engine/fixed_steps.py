@@ -32,7 +32,7 @@ from recall_service.engine.transfer import to_device
 
 logger = logging.getLogger(__name__)
 
-MAX_STEPS = 64  # that many shapes are remembered, the latest used; what does not fit is made again
+MAX_STEPS = 64  # that many shapes that were not prepared are remembered, the latest used; others are made again
 MAX_SIZES = 8  # of these, one width may take so many at each depth before anyone asks: up to 16 requests together
 
 
@@ -154,6 +154,12 @@ class _Key(NamedTuple):
     shape: LevelShape
     num_requests: int
 
+    @classmethod
+    def of(cls, shape: LevelShape, num_requests: int) -> "_Key":
+        """The key of the step of so many requests of a shape."""
+        constraint = None if shape.constraint is None else weakref.ref(shape.constraint)
+        return cls(constraint, shape._replace(constraint=None), num_requests)
+
     @property
     def is_out_of_use(self) -> bool:
         """Whether nobody can ask for it any more."""
@@ -162,6 +168,8 @@ class _Key(NamedTuple):
 
 class FixedSteps:
     """The steps that are remembered, by shape and number of requests, until nobody can ask for their catalogue.
+
+    Those that were prepared all are; of others, of filters say, the latest.
 
     captured: replay as CUDA graphs those that were prepared or come again. Off, or without CUDA, steps run as they
         stand; so they do for good when a capture fails for another reason than memory.
@@ -182,12 +190,12 @@ class FixedSteps:
         self.kernels = kernels
         self._slice_head = slice_head
         self._recorder = StepRecorder(model.device) if captured and model.device.type == "cuda" else None
+        self._prepared: dict[_Key, _Remembered] = {}
         self._steps: OrderedDict[_Key, _Remembered] = OrderedDict()
 
     def run(self, shape: LevelShape, batch: Sequence[RunningRequest]) -> list[Level]:
         """Forward the rows of requests of one shape; each request's share of the next level."""
-        for key in [key for key in self._steps if key.is_out_of_use]:
-            del self._steps[key]
+        self._forget_what_is_out_of_use()
         own_slots = self._slots.allocate(shape.width * len(batch)).split(shape.width)
         groups = [running.groups[0].with_own_slots(own) for running, own in zip(batch, own_slots, strict=True)]
         remembered = self._remember(shape, padded(len(batch)))
@@ -200,31 +208,46 @@ class FixedSteps:
 
     def prepare(self, request: BeamRequest, most: int) -> None:
         """Make and capture the steps of up to `most` requests like this one, so that none of them waits for that."""
+        self._forget_what_is_out_of_use()
         sizes = sorted({padded(count) for count in range(1, most + 1)})
         for depth in range(1, request.path_len):
+            shape = LevelShape.of(request, depth)
             for num_requests in sizes[:MAX_SIZES]:
-                self._capture(self._remember(LevelShape.of(request, depth), num_requests))
+                key = _Key.of(shape, num_requests)
+                if key not in self._prepared:
+                    is_known = key in self._steps
+                    self._prepared[key] = self._steps.pop(key) if is_known else self._make(shape, num_requests)
+                self._capture(self._prepared[key])
+
+    def _forget_what_is_out_of_use(self) -> None:
+        for steps in (self._prepared, self._steps):
+            for key in [key for key in steps if key.is_out_of_use]:
+                del steps[key]
 
     def _remember(self, shape: LevelShape, num_requests: int) -> _Remembered:
-        constraint = shape.constraint
-        reference = None if constraint is None else weakref.ref(constraint)
-        key = _Key(reference, shape._replace(constraint=None), num_requests)
+        key = _Key.of(shape, num_requests)
+        if (prepared := self._prepared.get(key)) is not None:
+            return prepared
         if key not in self._steps:
             while len(self._steps) >= MAX_STEPS:
                 self._steps.popitem(last=False)
-            step = FixedStep(
-                self._model,
-                self._pages,
-                self._slots,
-                shape._replace(constraint=copy.copy(constraint)),  # lives as long as the step, which reads its arrays
-                num_requests,
-                self._max_pages,
-                self.kernels,
-                slice_head=self._slice_head,
-            )
-            self._steps[key] = _Remembered(step)
+            self._steps[key] = self._make(shape, num_requests)
         self._steps.move_to_end(key)
         return self._steps[key]
+
+    def _make(self, shape: LevelShape, num_requests: int) -> _Remembered:
+        # A copy of the constraint lives as long as the step, which reads its arrays.
+        step = FixedStep(
+            self._model,
+            self._pages,
+            self._slots,
+            shape._replace(constraint=copy.copy(shape.constraint)),
+            num_requests,
+            self._max_pages,
+            self.kernels,
+            slice_head=self._slice_head,
+        )
+        return _Remembered(step)
 
     def _capture(self, remembered: _Remembered) -> None:
         if self._recorder is None or remembered.replay is not None:

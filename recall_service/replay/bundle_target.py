@@ -35,7 +35,7 @@ class BundleTarget:
     async def open(self) -> str:
         """Load and warm up. Raises SetupError as the server would."""
         settings, observer = self._settings, NullObserver()
-        launch = Launch(engine_limits(settings), observer, resolve_device(settings.device), settings.filter_cache_bytes)
+        launch = Launch(engine_limits(settings), observer, settings.filter_cache_bytes, resolve_device(settings.device))
         registry = open_registry(settings.bundles, settings.default_bundle, launch)
         self._registry = registry
         try:

@@ -10,7 +10,7 @@ from recall_service.rpc.admin_backend import AdminBackend
 from recall_service.rpc.admin_servicer import AdminServicer
 from recall_service.rpc.admission import Admission
 from recall_service.rpc.authentication import Authentication, Right
-from recall_service.rpc.connection_options import ConnectionOptions
+from recall_service.rpc.connection_options import MAX_ADMIN_REQUEST_BYTES, ConnectionOptions
 from recall_service.rpc.guard import CallGuard
 from recall_service.rpc.listening import listen
 from recall_service.rpc.observer import CallLog, NullCallLog, NullCallTracer, NullRpcObserver
@@ -19,9 +19,6 @@ from recall_service.rpc.shutdown import Shutdown
 from recall_service.rpc.tls import TlsFiles
 from recall_service.serving.hooks import NullObserver, Observer
 from recall_service.stubs.recall.v1 import admin_pb2
-
-# 100,000 item updates of a few attributes each; recall requests may be no larger than their own setting says.
-MAX_REQUEST_BYTES = 64 * 1024 * 1024
 
 SERVICE_NAME = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
@@ -48,7 +45,7 @@ class AdminServer:
         reflection: bool = True,
     ) -> None:
         self._address, self._tls = address, tls
-        connections = replace(connections or ConnectionOptions(), max_request_bytes=MAX_REQUEST_BYTES)
+        connections = replace(connections or ConnectionOptions(), max_request_bytes=MAX_ADMIN_REQUEST_BYTES)
         self._server = grpc.aio.server(
             options=connections.channel_arguments(drain_seconds=served.drain_at_most_seconds)
         )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
+MAX_ADMIN_REQUEST_BYTES = 8 * 1024 * 1024  # 10,000 item updates of 800 bytes each; usual ones have 100
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024  # 64 answers of 1,000 items with steps are about 6 MiB; our client takes as much
 MAX_CALLS_PER_CONNECTION = 1_024
 _KEEPALIVE_TIMEOUT_SECONDS = 20.0

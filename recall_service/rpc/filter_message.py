@@ -68,13 +68,14 @@ def _to_predicate(message: recall_pb2.Predicate) -> Predicate:
     condition = message.WhichOneof("condition")
     assert condition is not None, "its form is checked"
     if condition == "range":
-        bounds = {field.name: _to_value(bound) for field, bound in message.range.ListFields()}
+        bounds = {field.name: to_value(bound) for field, bound in message.range.ListFields()}
         return InRange(message.attribute, **bounds)
-    values = tuple(map(_to_value, getattr(message, condition).values))
+    values = tuple(map(to_value, getattr(message, condition).values))
     return IsIn(message.attribute, values) if condition == "in" else NotIn(message.attribute, values)
 
 
-def _to_value(message: recall_pb2.Value) -> Value:
+def to_value(message: recall_pb2.Value) -> Value:
+    """A value whose form is checked."""
     kind = message.WhichOneof("kind")
     assert kind is not None, "its form is checked"
     value: Value = getattr(message, kind)

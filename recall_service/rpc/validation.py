@@ -17,6 +17,7 @@ from recall_service.rpc.filter_message import form_violations, to_filter
 from recall_service.rpc.request_id import MAX_REQUEST_ID_BYTES
 from recall_service.serving.filter_check import filter_violations
 from recall_service.serving.query import BundleInfo
+from recall_service.serving.size_check import size_violations
 from recall_service.stubs.recall.v1 import recall_pb2
 
 MAX_USER_ID_BYTES = 256
@@ -82,22 +83,20 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         value = getattr(request, field)
         if len(value) * _MAX_BYTES_OF_CHARACTER > max_bytes:
             yield from _too_long(field, value, max_bytes)
-    context = request.WhichOneof("context")
+    context, num_tokens = request.WhichOneof("context"), 0
     if context is None:
         yield Violation("context", "neither history nor prompt is given; give one of them")
     elif context == "history":
         yield from _history_violations(request.history.item_ids)
     else:
-        yield from _prompt_violations(len(request.prompt.token_ids), bundle)
-    for field, maximum in (("num_items", bundle.max_num_items), ("beam_width", bundle.max_beam_width)):
-        if (asked := getattr(request, field)) > maximum:
-            limit = f"bundle {bundle.name} allows at most {maximum:,}, and 0 means its default"
-            yield Violation(field, f"{asked:,}; {limit}")
+        num_tokens = len(request.prompt.token_ids)
+        if not num_tokens:
+            yield Violation("prompt.token_ids", "no token ids; give at least one")
+    yield from size_violations(
+        bundle, num_items=request.num_items, beam_width=request.beam_width, num_tokens=num_tokens
+    )
     if request.HasField("filter"):
-        if request.filter.ByteSize() <= _MAX_REMEMBERED_BYTES:
-            yield from _remembered_violations(request.filter.SerializeToString(), bundle.attributes)
-        else:
-            yield from _filter_violations(request.filter, bundle.attributes)
+        yield from _filter_violations(request.filter, bundle.attributes)
     if request.exclude_item_ids:
         yield from _id_violations("exclude_item_ids", request.exclude_item_ids, MAX_EXCLUDED_ITEMS)
     if request.exclude_history and context != "history":
@@ -137,22 +136,29 @@ def _all_fit(item_ids: Sequence[str]) -> bool:
 
 
 def _filter_violations(message: recall_pb2.Filter, attributes: _Attributes) -> Sequence[Violation]:
-    malformed = list(form_violations(message))
-    return malformed or filter_violations(to_filter(message), dict(attributes))
+    try:
+        if message.ByteSize() <= _MAX_REMEMBERED_BYTES:
+            _check_wire_filter(message.SerializeToString(), attributes)
+        else:
+            _check_filter(message, attributes)
+    except InvalidRequest as error:
+        return error.violations
+    return ()
 
 
 @lru_cache(maxsize=1024)
-def _remembered_violations(wire: bytes, attributes: _Attributes) -> Sequence[Violation]:
-    """Of a serialised filter. Most questions bring one of a few: to judge four predicates anew takes 0.2 ms."""
-    return _filter_violations(recall_pb2.Filter.FromString(wire), attributes)
+def _check_wire_filter(wire: bytes, attributes: _Attributes) -> None:
+    """Most questions bring one of a few filters: to judge four predicates anew takes 0.2 ms.
+
+    Only sound ones are remembered, for what is raised is not: hostile callers can make up others without end.
+    """
+    _check_filter(recall_pb2.Filter.FromString(wire), attributes)
 
 
-def _prompt_violations(num_tokens: int, bundle: BundleInfo) -> Iterator[Violation]:
-    if num_tokens == 0:
-        yield Violation("prompt.token_ids", "no token ids; give at least one")
-    elif num_tokens > bundle.max_prompt_tokens:
-        limit = f"bundle {bundle.name} takes at most {bundle.max_prompt_tokens:,}"
-        yield Violation("prompt.token_ids", f"{num_tokens:,} token ids; {limit}")
+def _check_filter(message: recall_pb2.Filter, attributes: _Attributes) -> None:
+    violations = list(form_violations(message)) or filter_violations(to_filter(message), dict(attributes))
+    if violations:
+        raise InvalidRequest(violations)
 
 
 def _too_long(field: str, value: str, max_bytes: int) -> Iterator[Violation]:

@@ -85,6 +85,18 @@ class AdmissionGate:
             self._count(place, 1)
         return place
 
+    def admit(self, demand: Demand) -> Place:
+        """Take in what the service asks for itself, however full the queue is; it must leave again.
+
+        Raises NotReady while there is a refusal.
+        """
+        with self._lock:
+            if self.refusal is not None:
+                raise NotReady(self.refusal)
+            place = self._place(demand, self._clock())
+            self._count(place, 1)
+        return place
+
     def leave(self, place: Place, outcome: BeamResult | RecallError) -> None:
         """The engine has let go of a request. outcome: how it ended, to learn from."""
         now = self._clock()

@@ -8,6 +8,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from item_catalog.apply import Applied
 from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
@@ -15,6 +16,7 @@ from item_catalog.sid import SidLayout
 from item_catalog.sources import read_source
 from item_catalog.storage import open_catalog
 from item_catalog.store import CatalogStore, Snapshot, is_store
+from item_catalog.updates import ItemUpdates
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.models.decoder import Decoder
 from recall_service.engine.models.loader import load_decoder
@@ -88,6 +90,26 @@ class Bundle:
             check_tokens(self.template.level_tokens, self.file.sid.tokens, catalog.trie)
             constraint = TrieConstraint(catalog.trie, self.template.level_tokens, self.model.device)
         return replace(self, catalog=catalog, constraint=constraint, snapshot=snapshot)
+
+    def updated(self, updates: ItemUpdates) -> tuple["Bundle", Applied]:
+        """The same bundle with updates, which are durable in its store, and with what others wrote there before them.
+
+        It is made before they are written: what it cannot be made of never is. Takes the time of a merge, so is for a
+        thread. Raises as CatalogStore.apply does, BundleError as `with_snapshot` does, and BundleError when the store
+        has gone on to another version.
+        """
+        assert self.store is not None, "its catalogue is in a store"
+        assert self.snapshot is not None, "its catalogue is in a store"
+        line, made = self.snapshot.head.line, self
+
+        def make(after: Snapshot) -> None:
+            nonlocal made
+            if after.head.line != line:
+                raise BundleError(f"version {after.head.base} has become current in the store meanwhile; ask again")
+            made = self.with_snapshot(after)
+
+        snapshot, applied = self.store.apply(updates, self.snapshot, make)
+        return replace(made, snapshot=snapshot), applied
 
 
 def load_bundle(directory: Path, device: str = "cpu") -> Bundle:

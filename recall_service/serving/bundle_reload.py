@@ -8,7 +8,7 @@ import time
 
 from recall_service.errors import BundleError
 from recall_service.serving.launch import Launch
-from recall_service.serving.registry import LiveBundle
+from recall_service.serving.live_bundle import LiveBundle
 
 
 async def relaunched(live: LiveBundle, launch: Launch) -> LiveBundle:
@@ -25,7 +25,7 @@ async def relaunched(live: LiveBundle, launch: Launch) -> LiveBundle:
         started = time.perf_counter()
         await fresh.warm_up()
         launch.observer.warmed_up(name, time.perf_counter() - started)
-        await fresh.filters.warm(live.filters.recent())
+        await fresh.warm_filters(live.filters.recent())
     except BaseException:
         await asyncio.to_thread(fresh.runner.stop)
         raise

@@ -1,36 +1,45 @@
-"""Changes what is live under one name, one change at a time: another catalogue version, updates, the bundle anew.
+"""Changes what is live under one name: another catalogue version, updates, the bundle anew.
 
-Everything heavy is done in threads, beside what is live, and what is live changes by one assignment. Whatever fails,
-the old stays. Knows no gRPC and no clock: when to look at the store is for its caller to say.
+Everything heavy is done in threads, beside what is live. Then the store is changed, if it is to be, and last of all
+what is live, by one assignment that cannot fail: whatever else does, the old stays. Knows no gRPC and no clock: when to
+look at the store, and that one change follows another, is for its caller to see to.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from item_catalog.errors import CatalogError
-from item_catalog.filters import Filter
-from item_catalog.store import CatalogStore, Snapshot
+from item_catalog.store import CatalogStore, Head, Snapshot
 from item_catalog.store_state import StoreState
 from item_catalog.updates import InvalidUpdates, ItemUpdates
-from recall_service.errors import ChangeRefused, InvalidRequest, RecallError, SetupError, UnknownVersion, Violation
+from recall_service.errors import (
+    BundleError,
+    ChangeRefused,
+    InvalidRequest,
+    RecallError,
+    SetupError,
+    UnknownVersion,
+    Violation,
+)
+from recall_service.serving.bundle import Bundle
 from recall_service.serving.bundle_reload import relaunched
 from recall_service.serving.changes import BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
 from recall_service.serving.launch import Launch
-from recall_service.serving.registry import LiveBundle, Registry
+from recall_service.serving.live_bundle import LiveBundle
+from recall_service.serving.registry import Registry
 from recall_service.serving.sid_tokens import token_violations
 
 logger = logging.getLogger(__name__)
 
-WARM_UP_PATIENCE_SECONDS = 30.0  # for an engine that is full of others' searches
 RETIRE_SECONDS = 60.0  # that a replaced engine may take to answer those who pinned it
 
 
 class CatalogKeeper:
-    """Of the bundle called `name`. For use by the event loop of the registry.
+    """Of the bundle called `name`. For use by the event loop of the registry, one call at a time.
 
     One version at most is kept ready beside the live one; another that is loaded takes its place.
     Methods raise ChangeRefused for what cannot be done, NotReady where the engine is of no use, and as they say.
@@ -38,7 +47,6 @@ class CatalogKeeper:
 
     def __init__(self, name: str, registry: Registry, launch: Launch) -> None:
         self._name, self._registry, self._launch = name, registry, launch
-        self._lock = asyncio.Lock()
         self._standby: LiveBundle | None = None
         self._warming: asyncio.Task[None] | None = None
         self._retiring: set[asyncio.Task[None]] = set()
@@ -51,40 +59,41 @@ class CatalogKeeper:
 
         Raises UnknownVersion for one that the store does not have.
         """
-        async with self._changing("catalog"):
-            store = self._store()
-            self._standby = await self._read(store, version or (await asyncio.to_thread(store.head)).base)
-            return CatalogState.of(self._standby)
+        with self._changing("catalog"):
+            fresh = await self._read(self._store(), version)
+            if fresh is not self._live:
+                self._standby = fresh
+            return CatalogState.of(fresh)
 
     async def activate(self, version: str) -> CatalogSwap:
-        """Make a version live, and then the store's current one. Raises UnknownVersion as `load` does."""
-        async with self._changing("catalog"):
+        """Make a version the store's current one, and live. Raises UnknownVersion as `load` does."""
+        with self._changing("catalog"):
             store = self._store()
             return await self._swap(store, version, partial(store.activate, version))
 
     async def rollback(self) -> CatalogSwap:
         """Make the version live that was the store's current one before."""
-        async with self._changing("catalog"):
+        with self._changing("catalog"):
             store = self._store()
             version = await asyncio.to_thread(store.previous)
             if version is None:
                 raise ChangeRefused(f"{self}: no version was current before this one; activate one by its name")
-            return await self._swap(store, version, store.rollback)
+            return await self._swap(store, version, partial(store.rollback, expected=version))
 
     async def apply(self, updates: ItemUpdates) -> UpdatesApplied:
         """Change items: durable in the store first, then live here. Raises InvalidRequest for what does not fit."""
-        async with self._changing("catalog"):
+        with self._changing("catalog"):
             store = self._store()
             level_tokens = self._live.bundle.template.level_tokens
             if violations := await asyncio.to_thread(token_violations, updates, level_tokens):
-                raise InvalidRequest(violations)  # before it is durable: it could never go live
-            await self._follow(store)
+                raise InvalidRequest(violations)  # what they lead to would be refused as well, but not by its fields
+            await self._follow_as_far_as_can_be(store)
             try:
-                snapshot, applied = await asyncio.to_thread(store.apply, updates, self._snapshot())
+                bundle, applied = await asyncio.to_thread(self._live.bundle.updated, updates)
             except InvalidUpdates as error:
                 raise InvalidRequest([Violation(*problem) for problem in error.problems]) from None
-            if snapshot is not self._snapshot():  # else nothing has changed
-                await self._catch_up(snapshot)
+            if bundle.snapshot is not self._live.bundle.snapshot:  # else nothing has changed
+                self._catch_up(bundle)
             logger.info(
                 "catalogue of bundle %s: updates added %d, changed %d, removed %d; version %s is live",
                 *(self._name, applied.added, applied.changed, applied.removed, self._live.info.catalog_version),
@@ -95,7 +104,7 @@ class CatalogKeeper:
 
     async def reload(self) -> BundleSwap:
         """Make live what the bundle's directory holds now: model, prompt and catalogue, on an engine of its own."""
-        async with self._changing("bundle"):
+        with self._changing("bundle"):
             fresh = await relaunched(self._live, self._launch)
             self._standby = None  # it was made for the old engine
             before = self._go_live(fresh, "bundle")
@@ -111,9 +120,8 @@ class CatalogKeeper:
 
         Raises whatever keeps it from that, CatalogError and SetupError included; it is for the caller to count.
         """
-        async with self._lock:
-            if (store := self._live.bundle.store) is not None:
-                await self._follow(store)
+        if (store := self._live.bundle.store) is not None:
+            await self._follow(store)
 
     async def close(self) -> None:
         """Give up what runs in the background; engines that were replaced are the registry's to stop."""
@@ -143,88 +151,99 @@ class CatalogKeeper:
         assert snapshot is not None, "a bundle with a store has a snapshot of it"
         return snapshot
 
-    @asynccontextmanager
-    async def _changing(self, kind: str) -> AsyncIterator[None]:
-        """One change at a time; what is not fit to go live is counted, and said to whoever asked."""
-        async with self._lock:
-            try:
-                yield
-            except (CatalogError, SetupError) as error:
-                self._launch.observer.reloaded(kind, "failed")
-                logger.error("%s: a change was refused: %s", self, error)
-                raise ChangeRefused(f"{self}: {error}") from error
+    @contextmanager
+    def _changing(self, kind: str) -> Iterator[None]:
+        """What is not fit to go live is counted, and said to whoever asked; so is what nobody thought of."""
+        try:
+            yield
+        except (CatalogError, SetupError) as error:
+            self._launch.observer.reloaded(kind, "failed")
+            problem = str(error).removeprefix(f"{self}: ")
+            logger.error("%s: a change was refused: %s", self, problem)
+            raise ChangeRefused(f"{self}: {problem}") from error
+        except RecallError:
+            raise  # the caller's own mistake, or an engine that is of no use
+        except Exception:
+            self._launch.observer.reloaded(kind, "failed")
+            logger.exception("%s: a change failed, and the old stays", self)
+            raise
 
     async def _follow(self, store: CatalogStore) -> None:
-        before = self._snapshot()
-        if await asyncio.to_thread(store.head) == before.head:
+        before, head = self._snapshot(), await asyncio.to_thread(store.head)
+        if head == before.head:
             return
-        snapshot = await asyncio.to_thread(store.refresh, before)
-        if snapshot is before:
-            return
-        if snapshot.head.base == before.head.base:
-            await self._catch_up(snapshot)
+        if head.line != before.head.line:
+            fresh = await self._read(store, head.base)
+            self._standby = None
+            self._go_live(fresh, "catalog")
         else:
-            self._go_live(await self._warm(snapshot), "catalog")
+            snapshot = await asyncio.to_thread(store.refresh, before)
+            if snapshot is before or snapshot.head.line != head.line:  # a torn tail, or a change at this very moment
+                return
+            self._catch_up(await asyncio.to_thread(self._live.bundle.with_snapshot, snapshot))
         logger.info("catalogue of bundle %s: version %s is live, as the store has it", *self._told())
 
+    async def _follow_as_far_as_can_be(self, store: CatalogStore) -> None:
+        """But for updates of others that make no catalogue for this bundle: further ones may heal that."""
+        try:
+            await self._follow(store)
+        except BundleError:
+            if (await asyncio.to_thread(store.head)).line != self._snapshot().head.line:
+                raise
+
     async def _read(self, store: CatalogStore, version: str) -> LiveBundle:
-        """A version of the store, checked and warm; the one that is kept ready, where it is that, with all updates."""
+        """A version of the store, empty for its current one, with all updates, checked and warm.
+
+        What is ready or live is not read again if it is that.
+        """
         published = (await asyncio.to_thread(StoreState.read, store.path)).logs  # damaged ones too
-        if version not in published:
+        if version and version not in published:
             raise UnknownVersion(f"version: {version[:64]!r} is not in the store; it has {', '.join(published)}")
-        if self._standby is not None and self._standby.bundle.snapshot is not None:
-            head = self._standby.bundle.snapshot.head
-            update_bytes = {stored.version: stored.update_bytes for stored in await asyncio.to_thread(store.versions)}
-            if (head.base, head.log_bytes) == (version, update_bytes.get(version)):
-                return self._standby
+        known = self._known(await asyncio.to_thread(store.head, version))
+        if known is not None:
+            return known
         self._standby = None  # before another is made: each takes memory
         return await self._warm(await asyncio.to_thread(store.load, version))
 
+    def _known(self, head: Head) -> LiveBundle | None:
+        """What is live or ready, if it is of that state of the store."""
+        for known in (self._live, self._standby):
+            if known is not None and known.bundle.snapshot is not None and known.bundle.snapshot.head == head:
+                return known
+        return None
+
     async def _warm(self, snapshot: Snapshot) -> LiveBundle:
-        fresh = await self._beside(snapshot)
+        bundle = await asyncio.to_thread(self._live.bundle.with_snapshot, snapshot)
+        fresh = self._launch.join(bundle, self._live.runner)
         started = time.perf_counter()
-        await fresh.warm_up(WARM_UP_PATIENCE_SECONDS)
+        await fresh.warm_up()
         self._launch.observer.warmed_up(self._name, time.perf_counter() - started)
-        await _warm_filters(fresh, self._live.filters.recent())
+        await fresh.warm_filters(self._live.filters.recent())
         return fresh
 
-    async def _beside(self, snapshot: Snapshot) -> LiveBundle:
-        bundle = await asyncio.to_thread(self._live.bundle.with_snapshot, snapshot)
-        return self._launch.join(bundle, self._live.runner)
-
     async def _swap(self, store: CatalogStore, version: str, commit: Callable[[], object]) -> CatalogSwap:
-        """Live here, then in the store; should the latter fail, neither."""
+        """Ready here, current in the store, live here."""
         fresh = await self._read(store, version)
-        before = self._go_live(fresh, "catalog")
-        try:
-            await asyncio.to_thread(commit)
-        except CatalogError as error:
-            self._registry.replace(before)
-            self._launch.tell(before)
-            raise CatalogError(f"{error}; version {before.info.catalog_version} is live again") from error
+        await asyncio.to_thread(commit)
         self._standby = None
-        logger.info("catalogue of bundle %s: version %s is live, %s was", *self._told(), before.info.catalog_version)
-        with suppress(CatalogError, SetupError):  # the version is live all the same
+        previous_version = self._go_live(fresh, "catalog").info.catalog_version
+        logger.info("catalogue of bundle %s: version %s is live, %s was", *self._told(), previous_version)
+        with suppress(CatalogError, RecallError):  # the version is live all the same
             await self._follow(store)  # what came to it while it was made ready
-        return CatalogSwap(CatalogState.of(self._live), before.info.catalog_version)
+        return CatalogSwap(CatalogState.of(self._live), previous_version)
 
-    async def _catch_up(self, snapshot: Snapshot) -> None:
+    def _catch_up(self, bundle: Bundle) -> None:
         """The same version with updates: live at once; the filters in use are worked out behind it."""
-        recent = self._live.filters.recent()
-        fresh = await self._beside(snapshot)
+        filters = self._live.filters.recent()
+        fresh = self._launch.join(bundle, self._live.runner)
         self._go_live(fresh, "catalog")
-        if self._warming is not None:
-            self._warming.cancel()
-        self._warming = asyncio.create_task(_warm_filters(fresh, recent))
+        self._warming = asyncio.create_task(fresh.warm_filters(filters))
 
     def _go_live(self, fresh: LiveBundle, kind: str) -> LiveBundle:
+        if self._warming is not None:
+            self._warming.cancel()  # what it has not come to, `recent` of its filters names
+            self._warming = None
         before = self._registry.replace(fresh)
         self._launch.tell(fresh)
         self._launch.observer.reloaded(kind, "ok")
         return before
-
-
-async def _warm_filters(fresh: LiveBundle, recent: Sequence[Filter]) -> None:
-    """As many as can be: what is not worked out now is when somebody asks."""
-    with suppress(RecallError):
-        await fresh.filters.warm(recent)

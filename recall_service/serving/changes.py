@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from recall_service.serving.live_bundle import LiveBundle
 from recall_service.serving.query import BundleInfo
-from recall_service.serving.registry import LiveBundle
 
 
 class BundleState(NamedTuple):

@@ -74,15 +74,18 @@ class EngineRunner:
         """What is inside the gate and does not run, whether or not the engine has seen it yet. For any thread."""
         return max(0, self.gate.num_inside - self.engine.num_running)
 
-    async def search(self, request: BeamRequest, stage: Callable[[str], None] = lambda _: None) -> BeamResult:
+    async def search(
+        self, request: BeamRequest, stage: Callable[[str], None] = lambda _: None, *, past_gate: bool = False
+    ) -> BeamResult:
         """The beams of a request. When cancelled, the engine's work stops as well.
 
         stage: told where the request was when it is cancelled.
+        past_gate: let in however full the engine is; for what the service asks for itself.
         Raises what the engine raises, and at once what the gate raises: Overloaded, DeadlineExpired, NotReady.
         """
         if self._stopping:
             raise NotReady("the engine is stopping")
-        place = self.gate.enter(request.demand)
+        place = (self.gate.admit if past_gate else self.gate.enter)(request.demand)
         loop = asyncio.get_running_loop()
         ticket = Ticket(request, place, loop.create_future(), loop)
         self._awaited.add(ticket)
@@ -100,6 +103,7 @@ class EngineRunner:
     async def prepare(self, request: BeamRequest) -> None:
         """Make ready what any number of requests of this shape will run on, in the engine's thread.
 
+        When cancelled, it is not begun any more; what has begun goes on, for nobody.
         Raises what the engine raises.
         """
         if self._stopping:
@@ -107,6 +111,8 @@ class EngineRunner:
         prepared: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def run() -> None:
+            if not prepared.set_running_or_notify_cancel():
+                return  # whoever asked has left
             try:
                 self.engine.prepare(request)
             except Exception as error:  # noqa: BLE001  whoever waits for it raises it

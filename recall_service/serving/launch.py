@@ -11,10 +11,9 @@ from recall_service.serving.bundle import Bundle, check_setup
 from recall_service.serving.engine_runner import EngineRunner
 from recall_service.serving.filter_cache import FilterCache
 from recall_service.serving.hooks import Observer
+from recall_service.serving.live_bundle import LiveBundle
 from recall_service.serving.query import BundleInfo
-from recall_service.serving.registry import LiveBundle, Registry
-
-FILTER_CACHE_BYTES = 512 * 1024**2
+from recall_service.serving.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +21,14 @@ class Launch:
     """What every bundle of a process gets when it goes live.
 
     limits: of each engine; how many levels a bundle has is filled in here.
-    device: where the models live, cpu or cuda.
     filter_cache_bytes: of each bundle, for what filters leave of its catalogue.
+    device: where the models live, cpu or cuda.
     """
 
     limits: EngineLimits
     observer: Observer
+    filter_cache_bytes: int
     device: str = "cpu"
-    filter_cache_bytes: int = FILTER_CACHE_BYTES
 
     def load(self, directory: Path) -> Bundle:
         """The bundle of a directory. Raises SetupError for one that is not sound, or that the limits do not carry."""

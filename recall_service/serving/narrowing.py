@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from item_catalog.catalog import Catalog
 from item_catalog.exclusions import dead_set
+from item_catalog.live_sets import LiveSet
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.serving.filter_cache import FilterCache, Narrowed
 from recall_service.serving.lookup import look_up
@@ -21,7 +22,7 @@ class Narrowing:
     constraint: what a search sees of it: the SIDs that still hold an item.
     num_left: how many items there are in it, of num_items.
     num_unknown_excluded: how many different ones of the question's exclude_item_ids the catalogue does not know.
-    live: bool [num_items], what the filter keeps; None: everything.
+    live: what the filter keeps; None: everything. Held here, it counts as in use until the question is answered.
     excluded: int64, the positions of the items that are excluded though the filter keeps them, ascending.
     """
 
@@ -29,7 +30,7 @@ class Narrowing:
     num_left: int
     num_items: int
     num_unknown_excluded: int
-    live: NDArray[np.bool_] | None
+    live: LiveSet | None
     excluded: NDArray[np.int64]
 
     @property
@@ -39,7 +40,7 @@ class Narrowing:
 
     def keeps(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Positions of items int64 [n] -> whether each is in it, bool [n]."""
-        kept = np.ones(len(positions), np.bool_) if self.live is None else self.live[positions]
+        kept = np.ones(len(positions), np.bool_) if self.live is None else self.live.items[positions]
         if len(self.excluded):
             places = np.searchsorted(self.excluded, positions)
             kept = kept & (self.excluded[np.minimum(places, len(self.excluded) - 1)] != positions)
@@ -74,8 +75,8 @@ def _without(
     live = None
     num_left = catalog.num_items
     if narrowed is not None:
-        constraint, live, num_left = narrowed.constraint, narrowed.live.items, narrowed.live.num_items
-    dead = dead_set(catalog, positions[positions >= 0], None if narrowed is None else narrowed.live)
+        constraint, live, num_left = narrowed.constraint, narrowed.live, narrowed.live.num_items
+    dead = dead_set(catalog, positions[positions >= 0], live)
     return Narrowing(
         constraint=constraint.without(dead.nodes),
         num_left=num_left - len(dead.items),

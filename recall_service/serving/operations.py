@@ -1,18 +1,25 @@
 """What operators ask for while the service serves, by the name of a bundle; and the stores that are watched meanwhile.
 
-A change that has begun is carried through, whether or not whoever asked for it still waits.
+The changes of one bundle are made one after another. One that has begun is carried through, whether or not whoever
+asked for it still waits; one whose turn has not come when they leave is not made.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from item_catalog.updates import ItemUpdates
+from recall_service.errors import Overloaded
 from recall_service.serving.catalog_keeper import CatalogKeeper
 from recall_service.serving.changes import BundleState, BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
 from recall_service.serving.launch import Launch
 from recall_service.serving.registry import Registry
 from recall_service.serving.store_watch import watch_store
+from recall_service.serving.turns import Turns
+
+MAX_WAITING = 16  # changes of one bundle; a batch of updates takes memory while it waits
+_RETRY_SECONDS = 5.0
 
 Done = TypeVar("Done")
 
@@ -20,14 +27,15 @@ Done = TypeVar("Done")
 class Operations:
     """For use by the event loop of `registry`.
 
-    An empty bundle is the default one. Methods raise as those of CatalogKeeper do, and UnknownVersion for an unknown
-    bundle.
+    An empty bundle is the default one. Methods raise as those of CatalogKeeper do, UnknownVersion for an unknown
+    bundle, and Overloaded where too many changes wait already.
     """
 
     def __init__(self, registry: Registry, launch: Launch) -> None:
         self._registry, self._launch = registry, launch
         self._keepers = {live.info.name: CatalogKeeper(live.info.name, registry, launch) for live in registry}
-        self._running: set[asyncio.Task[Any]] = set()
+        self._turns = {name: Turns() for name in self._keepers}
+        self._watches: list[asyncio.Task[None]] = []
 
     def bundles(self) -> Sequence[BundleState]:
         """Every live bundle, the default one first."""
@@ -35,51 +43,45 @@ class Operations:
 
     async def load_catalog(self, bundle: str, version: str) -> CatalogState:
         """Make a version ready; empty means the store's current one."""
-        return await self._carry_through(self._keeper(bundle).load(version))
+        return await self._change(bundle, lambda keeper: keeper.load(version))
 
     async def activate_catalog(self, bundle: str, version: str) -> CatalogSwap:
         """Make a version live."""
-        return await self._carry_through(self._keeper(bundle).activate(version))
+        return await self._change(bundle, lambda keeper: keeper.activate(version))
 
     async def rollback_catalog(self, bundle: str) -> CatalogSwap:
         """Make the version live that was current before."""
-        return await self._carry_through(self._keeper(bundle).rollback())
+        return await self._change(bundle, lambda keeper: keeper.rollback())
 
     async def apply_updates(self, bundle: str, updates: ItemUpdates) -> UpdatesApplied:
         """Change items of the live catalogue."""
-        return await self._carry_through(self._keeper(bundle).apply(updates))
+        return await self._change(bundle, lambda keeper: keeper.apply(updates))
 
     async def reload_bundle(self, bundle: str) -> BundleSwap:
         """Read a bundle's directory anew and make it live."""
-        return await self._carry_through(self._keeper(bundle).reload())
+        return await self._change(bundle, lambda keeper: keeper.reload())
 
     def watch(self, seconds: float) -> None:
         """From now on look at the stores every so many seconds, and make live what others make current there."""
-        for keeper in self._keepers.values():
-            self._begin(watch_store(keeper, seconds, self._launch.observer))
+        for name, keeper in self._keepers.items():
+            follow = partial(self._turns[name].take, keeper.follow)
+            self._watches.append(asyncio.create_task(watch_store(name, follow, seconds, self._launch.observer)))
 
     async def close(self) -> None:
         """Give up what runs. A change that is being written to a store still is; it is not made live here."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        for keeper in self._keepers.values():
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        for name, keeper in self._keepers.items():
+            await self._turns[name].close()
             await keeper.close()
 
-    def _keeper(self, bundle: str) -> CatalogKeeper:
-        return self._keepers[self._registry.pin(bundle).info.name]
-
-    async def _carry_through(self, change: Coroutine[Any, Any, Done]) -> Done:
-        return await asyncio.shield(self._begin(change))
-
-    def _begin(self, work: Coroutine[Any, Any, Done]) -> asyncio.Task[Done]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at: whoever asked may have left, and the keeper has logged it
+    async def _change(self, bundle: str, change: Callable[[CatalogKeeper], Coroutine[Any, Any, Done]]) -> Done:
+        name = self._registry.pin(bundle).info.name
+        turns = self._turns[name]
+        if turns.num_waiting >= MAX_WAITING:
+            raise Overloaded(
+                f"bundle {name}: {turns.num_waiting} other changes wait for their turn; ask again once they are made",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        return await turns.take(lambda: change(self._keepers[name]))

@@ -23,13 +23,15 @@ from recall_service.errors import (
 from recall_service.serving.answers import no_beams, to_answer
 from recall_service.serving.cache_key import cache_key
 from recall_service.serving.hooks import NullTracer, Observer, Tracer
+from recall_service.serving.live_bundle import LiveBundle
 from recall_service.serving.lookup import look_up
 from recall_service.serving.narrowing import Narrowing, is_narrowed, narrow
 from recall_service.serving.query import BundleInfo, CacheMode, RecallAnswer, RecallQuery, ServedFrom
 from recall_service.serving.refreshes import REFRESH_SECONDS
-from recall_service.serving.registry import LiveBundle, Registry
+from recall_service.serving.registry import Registry
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.search_spans import trace_search
+from recall_service.serving.size_check import size_violations
 
 
 @dataclass(slots=True)
@@ -210,7 +212,11 @@ class Pipeline:
 
 
 def _sizes(query: RecallQuery, info: BundleInfo) -> tuple[int, int]:
-    """How many items, and how wide a beam: as asked, or the default."""
+    """How many items, and how wide a beam: as asked, or the default. Raises InvalidRequest for too much."""
+    num_tokens = len(query.prompt or ())
+    too_large = size_violations(info, num_items=query.num_items, beam_width=query.beam_width, num_tokens=num_tokens)
+    if violations := list(too_large):
+        raise InvalidRequest(violations)
     num_items = query.num_items or info.default_num_items
     proven = query.search_mode is SearchMode.PROVEN
     default_width = min(num_items, info.max_beam_width) if proven else info.default_beam_width

@@ -3,65 +3,14 @@
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from weakref import WeakSet
 
-import numpy as np
-
-from recall_service.engine.request import BeamRequest
-from recall_service.errors import EngineFailure, Overloaded, SetupError, UnknownVersion
-from recall_service.serving.bundle import Bundle
+from recall_service.errors import UnknownVersion
 from recall_service.serving.engine_runner import STOP_SECONDS, EngineRunner
-from recall_service.serving.filter_cache import FilterCache
+from recall_service.serving.live_bundle import LiveBundle
 from recall_service.serving.query import BundleInfo
 
 _SECONDS_BETWEEN_LOOKS = 0.05  # at whether a request still needs an engine that is replaced
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class LiveBundle:
-    """A bundle, the engine that searches it, what filters leave of it, and what callers may know of it.
-
-    Nothing but requests and the registry holds on to one, so that a catalogue is freed with its last request.
-    """
-
-    bundle: Bundle
-    runner: EngineRunner
-    info: BundleInfo
-    filters: FilterCache
-
-    def sample_search(self, beam_width: int) -> BeamRequest:
-        """A search after the longest history prompt."""
-        trie = self.bundle.catalog.trie
-        leaves = np.arange(self.bundle.file.prompt.max_history) % trie.num_leaves
-        return BeamRequest(
-            prompt=self.bundle.template.build(trie.leaf_sids(leaves)),
-            beam_width=beam_width,
-            constraint=self.bundle.constraint,
-            score_space=self.info.score_space,
-        )
-
-    async def warm_up(self, patience_seconds: float = 0.0) -> None:
-        """Search once with the widest beam after the longest history prompt, so that no caller pays for first times.
-
-        A GPU's engine also makes ready the steps of any number of requests of the default width.
-        patience_seconds: how long to come back to an engine that is full.
-        Raises SetupError when that fails.
-        """
-        widest = self.sample_search(self.info.max_beam_width)
-        until = time.monotonic() + patience_seconds
-        try:
-            while True:
-                try:
-                    await self.runner.search(widest)
-                    break
-                except Overloaded as error:
-                    if time.monotonic() + error.retry_after_seconds > until:
-                        raise
-                    await asyncio.sleep(error.retry_after_seconds)
-            await self.runner.prepare(replace(widest, beam_width=self.info.default_beam_width))
-        except (EngineFailure, Overloaded) as error:
-            raise SetupError(f"bundle {self.info.name}: its first search failed: {error}") from error
 
 
 class Registry:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from item_catalog.trie import PrefixTrie
 from item_catalog.updates import ItemUpdates
-from recall_service.engine.constraint import NO_TOKEN
+from recall_service.engine.constraint import NO_TOKEN, used_codes
 from recall_service.errors import BundleError, Violation
 from recall_service.serving.text_encoder import TextEncoder
 
@@ -29,8 +29,10 @@ def sid_token_ids(
 
 def check_tokens(level_tokens: Sequence[NDArray[np.int64]], templates: Sequence[str], trie: PrefixTrie) -> None:
     """Whether another trie over the same codebooks can be searched. Raises BundleError for a code without a token."""
-    for level, (tokens, codes) in enumerate(zip(level_tokens, trie.codes, strict=True)):
-        lacking = codes[tokens[codes] == NO_TOKEN]
+    for level, tokens in enumerate(level_tokens):
+        if (tokens != NO_TOKEN).all():
+            continue  # a trie may have a hundred million codes
+        lacking = np.flatnonzero((tokens == NO_TOKEN) & used_codes(trie, level))
         if len(lacking):
             text = templates[level].replace("{code}", str(lacking[0]))
             raise BundleError(
@@ -51,8 +53,7 @@ def token_violations(updates: ItemUpdates, level_tokens: Sequence[NDArray[np.int
 
 def _level_ids(encoder: TextEncoder, template: str, level: int, trie: PrefixTrie, vocab_size: int) -> NDArray[np.int64]:
     size = trie.layout.codebook_sizes[level]
-    used = np.zeros(size, bool)
-    used[trie.codes[level]] = True
+    used = used_codes(trie, level)
     token_ids = np.full(size, NO_TOKEN, np.int64)
     texts = [template.replace("{code}", str(code)) for code in range(size)]
     # The template as it stands is no SID token, so what it shares an id with is unknown text as well.

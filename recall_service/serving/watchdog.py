@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from recall_service.serving.engine_runner import EngineRunner
-from recall_service.serving.registry import LiveBundle
+from recall_service.serving.live_bundle import LiveBundle
 
 logger = logging.getLogger(__name__)
 

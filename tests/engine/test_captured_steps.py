@@ -2,6 +2,7 @@
 
 import copy
 import weakref
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.engine import BeamEngine, StepReport
 from recall_service.engine.fixed_steps import padded
 from recall_service.engine.models.decoder import Decoder
-from recall_service.engine.request import BeamResult, SearchMode
+from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
 from recall_service.errors import Overloaded
 from tests.engine.driving import SMALL, ask, assert_all_free, assert_bitwise_equal, drain
 from tests.engine.fixed import VOCAB, FixedEngine, catalogue
@@ -77,19 +78,60 @@ def test_steps_go_with_their_catalogue_and_with_their_filter(tiny_decoder: Decod
 def test_what_was_prepared_serves_any_number_of_requests(tiny_decoder: Decoder) -> None:
     engine = FixedEngine(tiny_decoder, SMALL)  # 512 rows
     request = ask(catalogue(3), beam_width=64)
+    engine.search([request])  # what is there already is not made again
     engine.prepare(request)
-    prepared = list(engine._fixed_steps._steps)
+    prepared = list(engine._fixed_steps._prepared)
     assert sorted({key.num_requests for key in prepared}) == [1, 2, 3, 4, 6, 8]
     assert {key.shape.depth for key in prepared} == {1, 2}
     for count in (1, 5, 8):
         engine.search([ask(catalogue(3), [count, index], beam_width=64) for index in range(count)])
-    assert set(engine._fixed_steps._steps) == set(prepared)
+    assert list(engine._fixed_steps._prepared) == prepared
+    assert not engine._fixed_steps._steps
+
+
+def test_filters_never_take_the_place_of_what_was_prepared(
+    tiny_decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixed_steps, "MAX_STEPS", 3)
+    engine = FixedEngine(tiny_decoder, SMALL)
+    engine._fixed_steps._recorder = recorder = Recorder()
+    request = ask(catalogue(3), beam_width=64)
+    engine.prepare(request)
+    sids = catalogue(3).sids
+    in_use = [
+        catalogue(3).constraint.keeping(nodes_leading_to(sorted(sids)[first : first + 20], sids)) for first in range(4)
+    ]
+    for filtered in in_use:
+        engine.search([ask(None, constraint_of=filtered)])
+    assert len(engine._fixed_steps._steps) == 3
+    recorded, replayed = recorder.num_recorded, recorder.num_replayed
+    engine.search([request])
+    assert (recorder.num_recorded, recorder.num_replayed) == (recorded, replayed + 2)
+
+
+@pytest.mark.parametrize(
+    "go_on", [BeamEngine.prepare, lambda engine, request: engine.search([request])], ids=["prepared", "stepped"]
+)
+def test_what_was_prepared_goes_with_its_catalogue(
+    tiny_decoder: Decoder, go_on: Callable[[BeamEngine, BeamRequest], object]
+) -> None:
+    """When another is prepared, or at the next step."""
+    engine = FixedEngine(tiny_decoder, SMALL)
+    kept = catalogue(3).constraint
+    replaced = copy.copy(kept)
+    engine.prepare(ask(None, constraint_of=replaced))
+    engine.prepare(ask(None, constraint_of=kept))
+    assert {key.constraint() for key in engine._fixed_steps._prepared} == {kept, replaced}
+    del replaced
+    go_on(engine, ask(None, constraint_of=kept))
+    assert {key.constraint() for key in engine._fixed_steps._prepared} == {kept}
 
 
 def test_to_prepare_is_nothing_where_shapes_are_not_fixed(tiny_decoder: Decoder) -> None:
     engine = FixedEngine(tiny_decoder, SMALL)
     engine.prepare(ask(catalogue(3), search_mode=SearchMode.PROVEN))
     assert not engine._fixed_steps._steps
+    assert not engine._fixed_steps._prepared
     BeamEngine(tiny_decoder, SMALL).prepare(ask(catalogue(3)))
 
 

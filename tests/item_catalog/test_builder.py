@@ -149,6 +149,9 @@ ONE = np.array([1])
 TWO = np.array([1, 2])
 
 
+NOT_UTF8 = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"a\xff\xfe"))
+
+
 @pytest.mark.parametrize(
     ("sids", "item_ids", "message"),
     [
@@ -174,6 +177,7 @@ TWO = np.array([1, 2])
         pytest.param(
             [[0, 0], [0, 0]], ["a", "\ud800"], r"row 1 has '\\ud800'; give strings of Unicode", id="surrogate"
         ),
+        pytest.param([[0, 0], [0, 0]], NOT_UTF8, r"row 1 has '��', which is no UTF-8; give UTF-8 text", id="no UTF-8"),
         pytest.param([[0, 0]], np.array([1.5]), "row 0 has .*1.5.*; give strings", id="float ids"),
         pytest.param([[0, 0]], pa.array([1]), "Arrow array of int64", id="arrow integers"),
         pytest.param([[0, 0]], np.array([[1]]), r"shape \(1, 1\); give one id per row", id="ids 2-d"),

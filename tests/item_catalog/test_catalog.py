@@ -13,6 +13,7 @@ from item_catalog.builder import build_catalog
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
 from item_catalog.statistics import AttributeStatistics, LevelStatistics, catalog_statistics
+from item_catalog.trie_edits import locate
 from tests.item_catalog.strategies import Rows, rows
 from tests.oracles.dict_trie import DictTrie
 
@@ -38,7 +39,7 @@ def test_ids_lead_to_sids(drawn: Rows):
     catalog = drawn.build()
     positions = catalog.find([str(item_id) for item_id in drawn.item_ids])
     assert catalog.sids_of(positions).tolist() == [list(sid) for sid in drawn.sids]
-    assert catalog.leaves_of(positions).tolist() == catalog.trie.find_leaves(np.array(drawn.sids)).tolist()
+    assert catalog.leaves_of(positions).tolist() == locate(catalog.trie, np.array(drawn.sids)).leaves.tolist()
 
 
 def test_positions_run_by_leaf_and_then_by_id():
@@ -80,9 +81,19 @@ def test_statistics_count_collisions_and_branching():
     statistics = catalog_statistics(CATALOG)
     assert (statistics.num_items, statistics.num_sids) == (5, 3)
     assert (statistics.num_shared_sids, statistics.num_items_on_shared_sids, statistics.max_items_per_sid) == (1, 3, 3)
-    assert statistics.levels == (LevelStatistics(4, 2, 2.0, 2, 0), LevelStatistics(4, 3, 1.5, 2, 1))
+    assert statistics.levels == (LevelStatistics(4, 2, 2.0, 2, 0, 1), LevelStatistics(4, 3, 1.5, 2, 1, 3))
     assert statistics.trie_bytes == (2 + 3) * 4 + (2 + 3) * 2
     assert statistics.total_bytes == statistics.trie_bytes + 4 * 4 + 5 * 8 + 5 * 4
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows())
+def test_sids_are_decided_where_no_other_has_their_prefix(drawn: Rows):
+    catalog = drawn.build()
+    sids = set(map(tuple, drawn.sids))
+    for depth, level in enumerate(catalog_statistics(catalog).levels, start=1):
+        prefixes = [sid[:depth] for sid in sids]
+        assert level.num_decided_sids == sum(prefixes.count(prefix) == 1 for prefix in prefixes)
 
 
 def test_statistics_of_attributes():

@@ -49,8 +49,22 @@ def test_build_tells_people(source: Path, tmp_path: Path):
 def test_inspect_shows_levels(built: Path):
     facts = json.loads(run("inspect", built, "--json").stdout)
     assert facts["levels"] == [
-        {"codebook_size": 2, "num_prefixes": 2, "mean_branching": 2.0, "max_branching": 2, "num_chain_links": 0},
-        {"codebook_size": 4, "num_prefixes": 2, "mean_branching": 1.0, "max_branching": 1, "num_chain_links": 2},
+        {
+            "codebook_size": 2,
+            "num_prefixes": 2,
+            "mean_branching": 2.0,
+            "max_branching": 2,
+            "num_chain_links": 0,
+            "num_decided_sids": 2,
+        },
+        {
+            "codebook_size": 4,
+            "num_prefixes": 2,
+            "mean_branching": 1.0,
+            "max_branching": 1,
+            "num_chain_links": 2,
+            "num_decided_sids": 2,
+        },
     ]
     text = run("inspect", built).stdout
     assert facts["version"] in text

@@ -15,7 +15,7 @@ from item_catalog.errors import CatalogError
 from item_catalog.exclusions import DeadSet, dead_set
 from item_catalog.filters import Filter, IsIn
 from item_catalog.live_sets import live_set
-from item_catalog.owners import owners_of
+from item_catalog.lockstep import owners_of
 from item_catalog.sid import SidLayout
 from tests.item_catalog.strategies import Rows, rows
 from tests.oracles.tries import nodes_leading_to

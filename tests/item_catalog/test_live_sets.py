@@ -1,6 +1,7 @@
 """What a filter leaves, against one item after another, one predicate after another."""
 
 from collections.abc import Sequence
+from cProfile import Profile
 from typing import Any
 
 import numpy as np
@@ -187,3 +188,32 @@ def test_children_of_wide_nodes_are_counted_beforehand_and_of_others_when_asked(
     assert [wide.nodes.tolist() for wide in live.wide] == [[], [0], []]
     counts = live.count_children(1, np.array([0, 1]), catalog.trie.offsets[1])
     assert counts.tolist() == [5, 35]
+
+
+@pytest.mark.parametrize("block", [7, live_sets._BLOCK])
+def test_wide_nodes_beside_each_other_and_apart_are_counted_each_by_itself(monkeypatch: pytest.MonkeyPatch, block: int):
+    """Ranges that touch, ranges with narrow nodes between them, and one that ends where the children end."""
+    monkeypatch.setattr(live_sets, "_BLOCK", block)
+    widths = [70, 3, 1, 65, 300, 64, 2, 99]
+    sids = [[first, code] for first, width in enumerate(widths) for code in range(width)]
+    stock = np.random.default_rng(0).integers(0, 2, len(sids))
+    catalog = build_catalog(SidLayout((len(widths), 300)), sids, np.arange(len(sids)), {"stock": stock})
+    wide = live_set(catalog, Filter((IsIn("stock", (1,)),))).wide[1]
+    assert wide.nodes.tolist() == [0, 3, 4, 7]
+    bounds = np.cumsum([0, *widths])
+    assert wide.live_children.tolist() == [stock[bounds[node] : bounds[node + 1]].sum() for node in wide.nodes]
+
+
+def test_many_wide_nodes_cost_no_loop_over_them():
+    """As many calls for 3,000 of them as for 3."""
+    calls = []
+    for first_codes in (3, 3000):
+        sids = np.stack([np.arange(first_codes * 65) // 65, np.arange(first_codes * 65) % 65], axis=1)
+        catalog = build_catalog(
+            SidLayout((first_codes, 65)), sids, np.arange(len(sids)), {"stock": np.arange(len(sids))}
+        )
+        wanted = Filter((InRange("stock", at_least=40),))
+        profile = Profile()
+        profile.runcall(live_set, catalog, wanted)
+        calls.append(sum(entry.callcount for entry in profile.getstats()))
+    assert calls[1] < calls[0] + 50

@@ -1,5 +1,6 @@
 """A store holds what was published and every update since, for whoever opens it."""
 
+import os
 import shutil
 from pathlib import Path
 from threading import Thread
@@ -23,7 +24,7 @@ def store(tmp_path: Path) -> CatalogStore:
 def test_a_new_store_holds_what_it_was_made_of(store: CatalogStore):
     snapshot = store.load()
     assert snapshot.catalog.version == ONE.version
-    assert snapshot.head == store.head() == Head(ONE.version, 1, 0)
+    assert snapshot.head == store.head() == Head(ONE.version, 1)
     assert (store.previous(), is_store(store.path), is_store(store.path.parent)) == (None, True, False)
     assert isinstance(snapshot.catalog.item_offsets.base, np.memmap)
 
@@ -135,7 +136,7 @@ def test_compaction_changes_no_content_and_leaves_no_updates(store: CatalogStore
     snapshot = apply(store, ADD_9)
     compacted = store.compact(snapshot)
     assert compacted.catalog is snapshot.catalog
-    assert compacted.head == store.head() == Head(snapshot.catalog.version, 1, 0)
+    assert compacted.head == store.head() == Head(snapshot.catalog.version, 3)
     assert live(store) == ["1", "2", "3", "9"]
     assert store.compact(compacted) is compacted
     assert store.previous() == ONE.version
@@ -151,7 +152,7 @@ def test_compaction_to_a_version_that_has_had_updates(store: CatalogStore):
     store.rollback()
     compacted = store.compact(store.load())
     assert ids_of(compacted) == live(store) == ["1", "2", "9"]
-    assert store.head().log == 2
+    assert store.head().log == 3
 
 
 def test_updates_during_compaction_stay(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
@@ -162,7 +163,7 @@ def test_updates_during_compaction_stay(store: CatalogStore, monkeypatch: pytest
         apply(CatalogStore(store.path), REMOVE_1)
         save(catalog, path)
 
-    monkeypatch.setattr("item_catalog.store.save_catalog", save_while_others_write)
+    monkeypatch.setattr("item_catalog.store_files.save_catalog", save_while_others_write)
     compacted = store.compact(snapshot)
     assert ids_of(compacted) == live(store) == ["2", "9"]
     assert compacted.head == store.head()
@@ -178,8 +179,9 @@ def test_a_version_published_during_compaction_wins(store: CatalogStore, monkeyp
         store.activate(TWO.version)
         save(catalog, path)
 
-    monkeypatch.setattr("item_catalog.store.save_catalog", save_while_others_activate)
+    monkeypatch.setattr("item_catalog.store_files.save_catalog", save_while_others_activate)
     assert ids_of(store.compact(snapshot)) == live(store) == ["1", "2", "3"]
+    assert sorted(os.listdir(store.path / "versions")) == sorted([ONE.version, TWO.version])
 
 
 def test_prune_keeps_what_is_asked_for(store: CatalogStore):

@@ -74,6 +74,30 @@ def test_apply_changes_items(store: Path, updates: Path):
     assert (catalog.find(["7", "8", "9", "10"]) >= 0).tolist() == [True, True, False, True]
 
 
+def test_apply_counts_what_comes_and_goes(store: Path, updates: Path):
+    updates.write_text(
+        '{"item_id": "10", "sid": [3, 3]}\n{"item_id": "10", "remove": true}\n{"item_id": "10", "remove": true}\n'
+    )
+    done = facts("apply", store, updates)
+    assert (done["added"], done["changed"], done["removed"], done["unknown_removals"]) == (1, 0, 1, 1)
+
+
+def test_a_store_and_its_versions_are_inspected_and_verified(items: Path, store: Path, updates: Path):
+    first = CatalogStore(store).head().base
+    updated = facts("apply", store, updates)["version"]
+    facts("publish", items, store)  # without the attribute
+    current = CatalogStore(store).head().base
+    places = {store: current, f"{store}@{current}": current, f"{store}@{first}": updated}
+    for place, version in places.items():
+        assert facts("inspect", place)["version"] == version
+        assert run("verify", place).stdout == f"{place}: sound, version {version}\n"
+    array = store / "versions" / first / "attribute.price.values.npy"
+    array.write_bytes(array.read_bytes()[:-1] + b"\x01")
+    assert run("verify", store).exit_code == 0
+    result = run("verify", f"{store}@{first}")
+    assert (result.exit_code, "attribute.price.values.npy: its checksum is wrong" in result.stderr) == (2, True)
+
+
 def test_apply_goes_batch_by_batch_and_says_what_is_done(store: Path, updates: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(update_lines, "BATCH_LINES", 2)
     updates.write_text(UPDATES + '{"item_id": "11", "sid": [0, 4]}\n')

@@ -3,16 +3,19 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from item_catalog import durable_files, storage, store_state, update_log
+from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
 from item_catalog.storage import save_catalog
 from item_catalog.store import CatalogStore
+from item_catalog.update_log import LOG_START, encode_updates
 from item_catalog.updates import ItemUpdates, ItemUpsert
-from tests.item_catalog.small_stores import ADD_9, ONE, REMOVE_1, THREE, TWO, apply, live
+from tests.item_catalog.small_stores import ADD_9, ONE, REMOVE_1, THREE, TWO, apply, files, live
 
 
 @pytest.fixture
@@ -77,18 +80,29 @@ def test_a_damaged_log_is_named(store: CatalogStore):
 
 
 @pytest.mark.parametrize(
-    ("updates", "message"),
+    ("updates", "before", "message"),
     [
-        (REMOVE_1, r"\.1\.log: leads to version [0-9a-f]{32}, not to another as it says; restore it"),
-        (ItemUpdates((ItemUpsert("7"),)), r"\.1\.log: does not fit its version \(upserts\[0\]\.sid: none"),
+        (
+            REMOVE_1,
+            ONE.version,
+            rf"\.1\.log: leads to version [0-9a-f]{{32}}, not to {THREE.version} as it says; restore",
+        ),
+        (ItemUpdates((ItemUpsert("7"),)), ONE.version, r"\.1\.log: does not fit its version \(upserts\[0\]\.sid: none"),
+        (REMOVE_1, TWO.version, rf"\.1\.log: goes on from version {TWO.version}, not from {ONE.version} where it is"),
     ],
-    ids=["other content", "impossible"],
+    ids=["other content", "impossible", "other beginning"],
 )
-def test_a_log_of_something_else_is_named(updates: ItemUpdates, message: str, store: CatalogStore):
+def test_a_log_of_something_else_is_named(updates: ItemUpdates, before: str, message: str, store: CatalogStore):
     (log,) = (store.path / "updates").iterdir()
-    update_log.append(log, 0, updates, "another")
+    update_log.append(log, LOG_START, encode_updates(updates), before, THREE.version)
     with pytest.raises(CatalogError, match=message):
         store.load()
+
+
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
 
 
 def full(*arguments: object) -> None:
@@ -170,5 +184,140 @@ def test_a_lock_that_is_held_for_too_long(store: CatalogStore, monkeypatch: pyte
         durable_files.exclusive(store.path / "LOCK"),
         pytest.raises(CatalogError, match=r"LOCK: locked by another process for 0 s; try again later"),
     ):
-        store.rollback()
+        store.activate(ONE.version)
     assert os.listdir(store.path / "versions") == [ONE.version]
+
+
+@pytest.mark.parametrize(
+    "go_back", [CatalogStore.rollback, lambda store: store.activate(ONE.version)], ids=["back", "to"]
+)
+@pytest.mark.parametrize("part", ["array", "log"])
+def test_what_is_damaged_does_not_become_current(
+    part: str, go_back: Callable[[CatalogStore], None], store: CatalogStore
+):
+    apply(store, ADD_9)
+    (log,) = (store.path / "updates").iterdir()
+    store.publish(TWO)
+    damage(log if part == "log" else store.path / "versions" / ONE.version / "item_ids.npy")
+    before = store.head()
+    with pytest.raises(CatalogError, match=r"the checksum of its batch is wrong|item_ids\.npy: its checksum is wrong"):
+        go_back(store)
+    assert (store.head(), live(store)) == (before, ["1", "2", "3"])
+
+
+def test_going_back_while_others_do_goes_back_once(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    store.publish(TWO)
+    store.publish(THREE)
+    open_catalog = storage.open_catalog
+
+    def open_while_others_go_back(path: Path, verify: bool = True) -> Catalog:
+        monkeypatch.undo()
+        CatalogStore(store.path).rollback()
+        return open_catalog(path, verify)
+
+    monkeypatch.setattr("item_catalog.store.open_catalog", open_while_others_go_back)
+    with pytest.raises(
+        CatalogError, match=rf"store: has changed while {TWO.version} was verified; look, and try again"
+    ):
+        store.rollback()
+    assert store.head().base == TWO.version
+
+
+def test_a_store_that_lost_its_state_is_not_made_anew(store: CatalogStore):
+    apply(store, ADD_9)
+    (store.path / "CURRENT.json").unlink()
+    before = files(store.path)
+    with pytest.raises(
+        CatalogError,
+        match=rf"store: holds updates of a store, {ONE.version}\.1\.log, and no CURRENT\.json; restore that",
+    ):
+        CatalogStore.create(store.path, TWO)
+    assert files(store.path) == before
+
+
+def test_a_strange_directory_is_left_as_it_is(tmp_path: Path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(CatalogError, match=r"holds notes\.txt; give a new or empty directory"):
+        CatalogStore.create(tmp_path, ONE)
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_what_could_not_be_published_leaves_nothing(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    snapshot = apply(store, ADD_9)
+    before = files(store.path)
+    monkeypatch.setattr(store_state, "replace_text", full)
+    for change in (lambda: store.publish(TWO), lambda: store.publish(ONE), lambda: store.compact(snapshot)):
+        with pytest.raises(CatalogError, match=r"CURRENT\.json: cannot be written"):
+            change()
+    without_locks = {name: content for name, content in files(store.path).items() if not name.endswith("LOCK")}
+    assert without_locks == {name: content for name, content in before.items() if not name.endswith("LOCK")}
+
+
+def test_a_damaged_version_is_published_anew(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    store.publish(TWO)
+    damaged = store.path / "versions" / TWO.version / "item_ids.npy"
+    damage(damaged)
+    content = damaged.read_bytes()
+    monkeypatch.setattr(storage, "write_array", full)
+    with pytest.raises(CatalogError, match="cannot be written"):
+        store.publish(TWO)
+    assert damaged.read_bytes() == content  # set aside no longer than it takes
+    monkeypatch.undo()
+    store.publish(TWO)
+    assert live(store) == ["1", "2", "3"]
+    assert sorted(os.listdir(store.path / "versions")) == sorted([ONE.version, TWO.version])
+
+
+def test_a_state_that_may_not_outlast_a_power_cut_is_taken_back(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    flush = durable_files.flush_directory
+
+    def fail(directory: Path) -> None:
+        if directory == store.path:
+            raise OSError(5, "Input/output error")
+        flush(directory)
+
+    monkeypatch.setattr(durable_files, "flush_directory", fail)
+    with pytest.raises(CatalogError, match=r"CURRENT\.json: cannot be written: Input/output error"):
+        store.publish(TWO)
+    assert (store.head().base, live(store)) == (ONE.version, ["1", "2"])
+    with pytest.raises(OSError, match="Input/output error"):
+        durable_files.replace_text(store.path / "new", "text")
+    assert not (store.path / "new").exists()
+
+
+def test_names_that_a_store_does_not_give_are_left_alone(store: CatalogStore):
+    strangers = {"updates": f"{TWO.version}.bak.log", "versions": "README"}
+    for directory, name in strangers.items():
+        (store.path / directory / name).touch()
+        (store.path / directory / "backup").mkdir()
+    store.publish(TWO)
+    assert store.prune(keep=0) == [ONE.version]
+    for directory, name in strangers.items():
+        assert {name, "backup"} < set(os.listdir(store.path / directory))
+    assert store.prune(keep=0) == []
+
+
+def test_what_the_disk_refuses_is_a_catalog_error(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    store.publish(TWO)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(CatalogError, match="store: No space left on device; check the disk and the permissions"):
+            store.prune(keep=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable_files.fcntl, "flock", full)
+        with pytest.raises(CatalogError, match=r"LOCK: cannot be locked: No space left on device"):
+            store.apply(REMOVE_1, store.load())
+    assert store.prune(keep=0) == [ONE.version]
+
+
+def test_too_large_a_batch_is_refused_before_any_work(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(update_log, "MAX_PAYLOAD_BYTES", 10)
+    monkeypatch.setattr("item_catalog.store.apply_resolved", full)
+    with pytest.raises(CatalogError, match="bytes in one batch; give at most 10, in several batches"):
+        apply(store, ADD_9)
+
+
+def test_text_that_no_file_can_hold_is_named(store: CatalogStore):
+    with pytest.raises(CatalogError, match=r"removals\[1\]: '\\ud800'; give UTF-8 text"):
+        apply(store, ItemUpdates(removals=("", "\ud800")))
+    assert store.head().log_bytes == 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from item_catalog.store import CatalogStore, Snapshot
+from item_catalog.updates import ItemUpdates, ItemUpsert
 from tests.item_catalog.test_apply import assert_same
 from tests.item_catalog.update_strategies import Shop, batches, shops
 
@@ -71,11 +72,15 @@ class StoreMachine(RuleBasedStateMachine):
         updates = data.draw(batches(before))
         snapshot = self.live if is_stale else self.store.load()
         snapshot, applied = self.store.apply(updates, snapshot)
-        self.content[self.current] = before.after(updates)
-        self.has_updates[self.current] |= self.content[self.current].build().version != before.build().version
+        self.record(updates)
         assert applied.catalog is snapshot.catalog
         if is_stale:
             self.live = snapshot
+
+    def record(self, updates: ItemUpdates) -> None:
+        before = self.content[self.current]
+        self.content[self.current] = before.after(updates)
+        self.has_updates[self.current] |= self.content[self.current].build().version != before.build().version
 
     @rule()
     def compact(self) -> None:
@@ -95,6 +100,25 @@ class StoreMachine(RuleBasedStateMachine):
         self.history = self.history[-keep:] if keep else []
         kept = {self.version_of[line] for line in (self.current, *self.history)}
         self.line_of = {version: line for version, line in self.line_of.items() if version in kept}
+
+    @rule(old=shops(), new=shops(), stock=st.booleans())
+    def begin_again_beside_a_stale_snapshot(self, old: Shop, new: Shop, stock: bool) -> None:
+        """Updates of the same length, before and after a version went for good and came back."""
+
+        def give(shop: Shop, is_in_stock: bool) -> ItemUpdates:
+            return ItemUpdates((ItemUpsert(min(shop.items), None, {"in_stock": is_in_stock}),))
+
+        self.publish(old, activate=True)
+        updates = give(self.content[self.current], stock)
+        self.live, _ = self.store.apply(updates, self.live)
+        self.record(updates)
+        self.publish(new, activate=True)
+        self.prune(keep=0)
+        self.publish(old, activate=True)
+        for is_in_stock, snapshot in ((not stock, self.store.load()), (stock, self.live)):
+            updates = give(self.content[self.current], is_in_stock)
+            self.live, _ = self.store.apply(updates, snapshot)
+            self.record(updates)
 
     @rule()
     def refresh(self) -> None:

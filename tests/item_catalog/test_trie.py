@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from bisect import bisect_left
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
 from item_catalog.trie import NOT_FOUND, PrefixTrie, offset_dtype
+from item_catalog.trie_edits import locate
 from tests.item_catalog.strategies import Rows, rows
 from tests.oracles.dict_trie import DictTrie
 
@@ -34,13 +36,15 @@ def test_csr_equals_dict_trie(drawn: Rows):
 
 @settings(max_examples=80, deadline=None)
 @given(rows(), st.data())
-def test_find_leaves_equals_search_in_sorted_sids(drawn: Rows, data: st.DataObject):
+def test_sids_are_located_as_a_search_in_sorted_sids_finds_them(drawn: Rows, data: st.DataObject):
     oracle = DictTrie(drawn.pairs)
     strangers = data.draw(st.lists(st.tuples(*[st.integers(-1, 70_000)] * drawn.layout.num_levels), max_size=5))
     neighbours = [(*sid[:-1], sid[-1] + step) for sid in drawn.sids for step in (-1, 1)]
     queries = [*drawn.sids, *neighbours, *strangers]
-    leaves = drawn.build().trie.find_leaves(np.array(queries))
+    places = locate(drawn.build().trie, np.array(queries))
+    leaves = np.where(places.are_leaves, places.leaves, NOT_FOUND)
     assert leaves.tolist() == [oracle.leaf(sid) for sid in queries]
+    assert places.leaves.tolist() == [bisect_left(sorted(oracle.items), sid) for sid in queries]
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,7 +62,7 @@ def test_joined_parts_are_the_whole(drawn: Rows, data: st.DataObject):
 
 def test_finds_nothing_for_no_sids():
     trie = PrefixTrie.from_sorted_sids(LAYOUT, SIDS)
-    assert trie.find_leaves(np.empty((0, 2), np.int32)).shape == (0,)
+    assert locate(trie, np.empty((0, 2), np.int64)).leaves.shape == (0,)
     assert trie.leaf_sids(np.empty(0, np.int64)).shape == (0, 2)
 
 
@@ -68,7 +72,8 @@ def test_one_chain_and_one_wide_node():
     trie = PrefixTrie.from_sorted_sids(SidLayout((1, 65_536)), sids)
     trie.check()
     assert (trie.num_nodes(1), trie.num_leaves) == (1, 10_000)
-    assert trie.find_leaves(np.array([[0, 9_999], [0, 10_000], [1, 0]])).tolist() == [9_999, NOT_FOUND, NOT_FOUND]
+    places = locate(trie, np.array([[0, 9_999], [0, 10_000], [1, 0]]))
+    assert (places.leaves.tolist(), places.are_leaves.tolist()) == ([9_999, 10_000, 10_000], [True, False, False])
 
 
 def test_offsets_widen_where_int32_ends():

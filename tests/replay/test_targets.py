@@ -27,7 +27,7 @@ from recall_service.serving.time_to_live import TimeToLive
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.replay.questions import make_asked
 from tests.rpc.fake_backend import FakeBackend, running
-from tests.serving.bundles import LIMITS, write_bundle
+from tests.serving.bundles import FILTER_CACHE_BYTES, LIMITS, write_bundle
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def settings(directory: Path) -> Settings:
 async def served(directory: Path) -> AsyncIterator[str]:
     """The address of a server of that bundle, in this process."""
     observer = NullObserver()
-    registry = open_registry([directory], "", Launch(LIMITS, observer))
+    registry = open_registry([directory], "", Launch(LIMITS, observer, FILTER_CACHE_BYTES))
     no_tier = LocalTier(max_bytes=0, time_to_live=TimeToLive(1.0, 0.0), observer=observer)
     server = RecallServer(Pipeline(registry, ResultCache(no_tier, None, observer), observer), "127.0.0.1:0")
     port = await server.start()

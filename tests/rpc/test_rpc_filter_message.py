@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from recall_service.errors import InvalidRequest
+from recall_service.rpc import validation
 from recall_service.rpc.validation import check_recall
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import MAIN, SMALL, by_history
@@ -104,6 +105,19 @@ def test_what_is_remembered_of_a_filter_is_of_one_catalogue() -> None:
             check_recall(request, SMALL)
         with pytest.raises(InvalidRequest, match="give boolean"):
             check_recall(filtering({"attribute": "in_stock", "in": {"values": [{"integer": 1}]}}), MAIN)
+
+
+def test_filters_that_are_refused_are_not_remembered() -> None:
+    """There is no end to them, and what is wrong with each is long."""
+    sound, unsound = filtering(CHEAP), filtering(*[{**CHEAP, "attribute": "prize"}] * 8)
+    check_recall(sound, MAIN)
+    remembered = validation._check_wire_filter.cache_info().currsize
+    for _ in range(2):
+        check_recall(sound, MAIN)
+        with pytest.raises(InvalidRequest) as caught:
+            check_recall(unsound, MAIN)
+        assert len(caught.value.violations) == 8
+    assert validation._check_wire_filter.cache_info().currsize == remembered
 
 
 @pytest.mark.parametrize(

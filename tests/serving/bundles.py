@@ -23,6 +23,7 @@ from tests.make_checkpoint import make_model, write_checkpoint
 LAYOUT = SidLayout((4, 5, 6))
 TOKEN_TEMPLATES = ("<a_{code}>", "<b_{code}>", "<c_{code}>")
 LIMITS = EngineLimits(max_rows=128, context_pages=64, page_len=8, max_prompt_tokens=120)
+FILTER_CACHE_BYTES = 1 << 24
 VOCAB_SIZE = 280  # the tokenizer's 274 and some padding rows
 NUM_BYTES = 256
 
@@ -108,4 +109,4 @@ def small_catalog(first_item: int = 0) -> Catalog:
 
 def small_registry(*directories: Path, observer: Observer, limits: EngineLimits = LIMITS) -> Registry:
     """Bundles gone live, the first one the default; the caller closes it."""
-    return open_registry(directories, "", Launch(limits, observer))
+    return open_registry(directories, "", Launch(limits, observer, FILTER_CACHE_BYTES))

@@ -4,9 +4,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from item_catalog.builder import build_catalog
 from item_catalog.catalog import Catalog
-from item_catalog.store import CatalogStore
+from item_catalog.store import CatalogStore, Head
 from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.operations import Operations
@@ -14,7 +16,7 @@ from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import RecallQuery
 from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.time_to_live import TimeToLive
-from tests.serving.bundles import LAYOUT, LIMITS, small_rows, write_model, write_toml
+from tests.serving.bundles import FILTER_CACHE_BYTES, LAYOUT, LIMITS, small_rows, write_model, write_toml
 from tests.serving.served import RecordingObserver
 
 
@@ -23,7 +25,7 @@ def shop_catalog(first_item: int = 0) -> Catalog:
     """The rows of `small_rows`, with an attribute: every third item is a shoe, the others are hats."""
     sids, item_ids = small_rows(first_item)
     kinds = ["hat" if row % 3 else "shoe" for row in range(len(item_ids))]
-    return build_catalog(LAYOUT, sids, item_ids, {"kind": kinds})
+    return build_catalog(LAYOUT, sids, item_ids, {"kind": pa.array(kinds)})
 
 
 def write_store_bundle(directory: Path, *catalogs: Catalog, seed: int = 0, **changes: dict[str, Any]) -> CatalogStore:
@@ -44,7 +46,7 @@ class Operated:
 
     def __init__(self, *directories: Path, cache_bytes: int = 0) -> None:
         self.observer = RecordingObserver()
-        launch = Launch(LIMITS, self.observer)
+        launch = Launch(LIMITS, self.observer, FILTER_CACHE_BYTES)
         self.registry = open_registry(directories, "", launch)
         self.operations = Operations(self.registry, launch)
         local = LocalTier(max_bytes=cache_bytes, time_to_live=TimeToLive(60.0, 0.0), observer=self.observer)
@@ -55,7 +57,13 @@ class Operated:
         """Of the default bundle's live catalogue."""
         return self.registry.pin("").info.catalog_version
 
-    async def recall(self, history: tuple[str, ...] = ("item-004", "item-104"), **fields: Any) -> Any:
+    @property
+    def head(self) -> Head | None:
+        """Which state of its store the default bundle's live catalogue is; None for one that is in no store."""
+        snapshot = self.registry.pin("").bundle.snapshot
+        return None if snapshot is None else snapshot.head
+
+    async def recall(self, history: tuple[str, ...] | None = ("item-004", "item-104"), **fields: Any) -> Any:
         """What the default bundle answers."""
         return await self.pipeline.recall(RecallQuery(history=history, **fields), "feed")
 

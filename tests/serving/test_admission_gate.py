@@ -224,3 +224,15 @@ def test_searches_that_run_out_of_time_while_they_run_teach_how_long_one_takes_a
     gated.gate.enter(request_of(10))
     assert gated.refused(request_of(10, deadline=gated.clock.now + 0.2)).limit == "deadline"
     gated.gate.enter(request_of(10, deadline=gated.clock.now + 0.3))
+
+
+def test_what_the_service_asks_for_itself_is_taken_in_past_a_full_queue() -> None:
+    gated = Gated()
+    places = gated.fill(Priority.HIGH, width=10)
+    place = gated.gate.admit(request_of(width=100))
+    assert (gated.gate.rows, gated.gate.num_inside) == (10 * len(places) + 100, len(places) + 1)
+    gated.gate.leave(place, result_of())
+    assert gated.gate.rows == 10 * len(places)
+    gated.gate.refusal = "the engine is stuck"
+    with pytest.raises(NotReady, match="the engine is stuck"):
+        gated.gate.admit(request_of(width=10))

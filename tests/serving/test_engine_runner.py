@@ -263,3 +263,31 @@ async def test_nothing_is_prepared_by_an_engine_that_is_stopping(runner: EngineR
     runner.stop()
     with pytest.raises(NotReady):
         await runner.prepare(ask(1))
+
+
+async def test_whoever_leaves_a_preparation_disturbs_nobody(
+    bundle: Bundle, runner: EngineRunner, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has begun ends for nobody, one that has not is left out, and searches go on."""
+    begun: list[BeamRequest] = []
+    may_end = threading.Event()
+
+    def prepare(_: BeamEngine, request: BeamRequest) -> None:
+        begun.append(request)
+        assert may_end.wait(5)
+
+    monkeypatch.setattr(BeamEngine, "prepare", prepare)
+    requests = ask(1), ask(2)
+    leaving = [asyncio.create_task(runner.prepare(request)) for request in requests]
+    await until(lambda: len(begun) == 1)
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait(leaving)
+    searching = asyncio.create_task(runner.search(ask(3)))
+    await asyncio.sleep(0)
+    may_end.set()
+    assert_same(await searching, alone(bundle, ask(3)))
+    assert begun == [requests[0]]
+    assert runner.failed_steps == 0
+    await runner.prepare(requests[1])
+    assert begun == list(requests)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from item_catalog.catalog import Catalog
-from item_catalog.filters import Filter, InRange, IsIn
+from item_catalog.filters import Filter, InRange, IsIn, NotIn
 from item_catalog.live_sets import LiveSet, live_set
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.errors import InvalidRequest, Overloaded
 from recall_service.serving import filter_cache
-from recall_service.serving.filter_cache import FilterCache
+from recall_service.serving.filter_cache import FilterCache, Narrowed
 from tests.rpc.fake_backend import until
 from tests.serving.bundles import LAYOUT, small_catalog
 from tests.serving.served import RecordingObserver
@@ -23,7 +23,9 @@ from tests.serving.served import RecordingObserver
 SHOES = Filter((IsIn("category", ("shoes",)),))
 BOOTS = Filter((IsIn("category", ("boots",)),))
 CHEAP = Filter((InRange("price", at_most=30),))
-ENTRY_BYTES = live_set(small_catalog(), SHOES).nbytes
+IN_STOCK = Filter((IsIn("in_stock", (True,)),))
+PRICES = [Filter((InRange("price", at_most=bound),)) for bound in range(30, 40)]
+ENTRY_BYTES = live_set(small_catalog(), SHOES).nbytes + filter_cache._ENTRY_BYTES
 
 
 class Worker:
@@ -34,12 +36,14 @@ class Worker:
         self.threads: set[threading.Thread] = set()
         self.gate = threading.Event()
         self.gate.set()
+        self.held: Filter | None = None  # the one that waits for the gate; None: all
         self.error: Exception | None = None
 
     def __call__(self, catalog: Catalog, wanted: Filter) -> LiveSet:
         self.asked.append(wanted)
         self.threads.add(threading.current_thread())
-        assert self.gate.wait(10)
+        if self.held in (None, wanted):
+            assert self.gate.wait(10)
         if self.error is not None:
             raise self.error
         return live_set(catalog, wanted)
@@ -108,7 +112,7 @@ async def test_the_least_recently_asked_for_goes_first(worker: Worker, observer:
     for wanted in (SHOES, BOOTS, SHOES, CHEAP):
         await cache.resolve(wanted)
     assert cache.recent() == [CHEAP, SHOES]
-    assert cache.num_bytes == sum(live_set(small_catalog(), wanted).nbytes for wanted in (CHEAP, SHOES))
+    assert 2 * ENTRY_BYTES < cache.num_bytes < 2 * ENTRY_BYTES + 100  # the rest is the word "shoes"
     await cache.resolve(BOOTS)
     assert worker.asked == [SHOES, BOOTS, CHEAP, BOOTS]
     assert cache.recent() == [BOOTS, CHEAP]
@@ -197,11 +201,99 @@ async def test_a_filter_that_does_not_fit_is_no_work(worker: Worker, observer: R
 
 
 async def test_a_new_catalogues_cache_is_warmed_with_what_fits(worker: Worker, observer: RecordingObserver) -> None:
+    """In the order of the list, the first first; past the room there is, it ends."""
     cache = make_cache(observer, entries=2.5)
     unknown = Filter((IsIn("size", ("xl",)),))
-    await cache.warm([CHEAP, unknown, SHOES, BOOTS])
-    assert worker.asked == [BOOTS, SHOES, CHEAP]
+    await cache.warm([CHEAP, unknown, SHOES, BOOTS, IN_STOCK])
+    assert worker.asked == [CHEAP, SHOES, BOOTS]
     assert cache.recent() == [CHEAP, SHOES]
+
+
+async def test_what_is_asked_for_meanwhile_comes_before_what_was_warmed(
+    worker: Worker, observer: RecordingObserver
+) -> None:
+    cache = make_cache(observer)
+    worker.gate.clear()
+    warming = asyncio.create_task(cache.warm([SHOES, CHEAP, BOOTS]))
+    await until(lambda: worker.asked == [SHOES])
+    asking = asyncio.create_task(cache.resolve(IN_STOCK))
+    await until(lambda: worker.asked == [SHOES, IN_STOCK])
+    worker.gate.set()
+    await asyncio.gather(warming, asking)
+    assert cache.recent() == [IN_STOCK, SHOES, CHEAP, BOOTS]
+    await cache.resolve(BOOTS)
+    assert cache.recent() == [BOOTS, IN_STOCK, SHOES, CHEAP]
+
+
+async def test_a_warm_up_that_is_cancelled_goes_on_in_the_next_cache(
+    worker: Worker, observer: RecordingObserver
+) -> None:
+    """As often as updates come faster than filters can be worked out."""
+    before = [SHOES, CHEAP, BOOTS, IN_STOCK]
+    worker.gate.clear()
+    worker.held = BOOTS
+    for _ in range(3):
+        worker.asked.clear()
+        cache = make_cache(observer)
+        warming = asyncio.create_task(cache.warm(before))
+        await until(lambda: BOOTS in worker.asked)
+        await cache.resolve(SHOES)
+        warming.cancel()
+        await asyncio.wait([warming])
+        assert worker.asked == [SHOES, CHEAP, BOOTS]
+        before = cache.recent()
+        assert before == [SHOES, CHEAP, BOOTS, IN_STOCK]
+    worker.gate.set()
+    await cache.warm(before)
+    assert cache.recent() == before
+
+
+async def let_go(in_use: list[Narrowed]) -> None:
+    """Of the last, once the thread that made it has let go of it too."""
+    live = weakref.ref(in_use.pop().live)
+    await until(lambda: live() is None)
+
+
+async def test_what_is_in_use_and_not_kept_is_bounded(observer: RecordingObserver) -> None:
+    """By as much again as may be kept; what is kept, or in use and asked for again, is still to be had."""
+    cache = make_cache(observer, entries=0)
+    in_use = [await cache.resolve(wanted) for wanted in PRICES[:4]]
+    with pytest.raises(Overloaded, match="filter: it is new, and 4 others that are not kept are in use") as caught:
+        await cache.resolve(PRICES[4])
+    assert (caught.value.limit, caught.value.retry_after_seconds) == ("memory", 1.0)
+    await let_go(in_use)
+    assert (await cache.resolve(PRICES[4])).live.num_items > 0
+
+
+async def test_what_is_kept_does_not_count_as_in_use_until_it_is_let_go(observer: RecordingObserver) -> None:
+    cache = make_cache(observer, entries=2.5)
+    in_use = [await cache.resolve(wanted) for wanted in PRICES[:6]]
+    assert cache.recent() == [PRICES[5], PRICES[4]]
+    cache._max_in_use = 4  # what is kept of so small a catalogue is objects, and those in use count by their flags
+    with pytest.raises(Overloaded, match="are in use"):
+        await cache.resolve(PRICES[6])
+    for kept in (PRICES[5], PRICES[4]):
+        assert await cache.resolve(kept) is in_use.pop()
+    await let_go(in_use)
+    await cache.resolve(PRICES[6])
+
+
+async def test_what_is_under_way_counts_as_in_use(worker: Worker, observer: RecordingObserver) -> None:
+    cache = make_cache(observer, entries=0)
+    worker.gate.clear()
+    waiting = [asyncio.create_task(cache.resolve(wanted)) for wanted in PRICES[:4]]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="are in use"):
+        await cache.resolve(PRICES[4])
+    joining = asyncio.create_task(cache.resolve(PRICES[0]))
+    worker.gate.set()
+    await asyncio.gather(*waiting, joining)
+
+
+async def test_long_lists_count_by_their_length(observer: RecordingObserver) -> None:
+    cache = make_cache(observer)
+    await cache.resolve(Filter((NotIn("category", tuple(f"{number:0200}" for number in range(100))),)))
+    assert ENTRY_BYTES + 20_000 < cache.num_bytes < ENTRY_BYTES + 30_000
 
 
 async def test_it_goes_with_its_bundle(worker: Worker, observer: RecordingObserver) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from item_catalog.filters import Filter, IsIn
 from item_catalog.updates import ItemUpdates, ItemUpsert
-from recall_service.errors import ChangeRefused, NotReady
+from recall_service.errors import ChangeRefused, InvalidRequest, NotReady
 from recall_service.serving import catalog_keeper
 from recall_service.serving.query import CacheMode
 from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
@@ -187,6 +187,25 @@ async def test_a_bundle_is_reloaded_while_it_is_asked(operated: Operated, tmp_pa
     assert operated.registry.load()["beam_rows_free"] == operated.registry.pin("").runner.engine.limits.max_rows
     await operated.operations.activate_catalog("", NEW.version)
     assert (await operated.recall()).catalog_version == NEW.version
+
+
+async def test_what_is_larger_than_a_reloaded_bundle_allows_is_refused_by_it(
+    operated: Operated, tmp_path: Path
+) -> None:
+    """It came in while the one before was live, which allowed that."""
+    await operated.recall(num_items=40, beam_width=64)
+    write_toml(tmp_path / "tiny", search={"max_beam_width": 16, "max_num_items": 12})
+    await operated.operations.reload_bundle("")
+    with pytest.raises(InvalidRequest) as caught:
+        await operated.recall(num_items=40, beam_width=64)
+    assert caught.value.violations == [
+        ("num_items", "40; bundle tiny allows at most 12, and 0 means its default"),
+        ("beam_width", "64; bundle tiny allows at most 16, and 0 means its default"),
+    ]
+    too_long = tuple([1] * (operated.registry.infos[0].max_prompt_tokens + 1))
+    with pytest.raises(InvalidRequest, match=r"prompt.token_ids: \d+ token ids; bundle tiny takes at most \d+"):
+        await operated.recall(None, prompt=too_long)
+    assert (await operated.recall(num_items=12, beam_width=16)).beam_width == 16
 
 
 async def test_the_old_engine_ends_with_its_last_request(

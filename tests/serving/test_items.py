@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from item_catalog.builder import build_catalog
+from item_catalog.live_sets import LiveSet
 from item_catalog.sid import SidLayout
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.request import BeamResult
@@ -26,7 +27,8 @@ def narrowing(excluded: str = "", live: str | None = None) -> Narrowing:
     positions = np.sort(CATALOG.find(excluded.split()))
     kept = None if live is None else np.isin(np.arange(CATALOG.num_items), CATALOG.find(live.split()))
     num_left = (CATALOG.num_items if kept is None else int(kept.sum())) - len(positions)
-    return Narrowing(CONSTRAINT, num_left, CATALOG.num_items, 0, kept, positions)
+    passing = None if kept is None else LiveSet(kept, (), int(kept.sum()), ())
+    return Narrowing(CONSTRAINT, num_left, CATALOG.num_items, 0, passing, positions)
 
 
 def beams(*leaves: int, proven: int = 0, bound: float = -1.0) -> BeamResult:

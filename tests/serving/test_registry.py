@@ -15,8 +15,10 @@ from recall_service.serving.hooks import NullObserver
 from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.registry import Registry
 from tests.engine.driving import assert_all_free
-from tests.serving.bundles import LIMITS, write_bundle, write_toml
+from tests.serving.bundles import FILTER_CACHE_BYTES, LIMITS, write_bundle, write_toml
 from tests.serving.forward_gate import ForwardGate
+
+LAUNCH = Launch(LIMITS, NullObserver(), FILTER_CACHE_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def registry(directories: list[Path]) -> Iterator[Registry]:
-    registry = open_registry(directories, "second", Launch(LIMITS, NullObserver()))
+    registry = open_registry(directories, "second", LAUNCH)
     yield registry
     registry.close()
 
@@ -44,7 +46,7 @@ def test_the_default_bundle_comes_first(registry: Registry) -> None:
 
 
 def test_without_a_default_the_first_directory_is_it(directories: list[Path]) -> None:
-    registry = open_registry(directories, "", Launch(LIMITS, NullObserver()))
+    registry = open_registry(directories, "", LAUNCH)
     assert registry.pin("").info.name == "first"
     registry.close()
 
@@ -77,7 +79,7 @@ async def test_warm_up_leaves_the_engines_idle(registry: Registry) -> None:
 )
 def test_limits_that_do_not_carry_a_bundle(directories: list[Path], limits: EngineLimits, parts: list[str]) -> None:
     with pytest.raises(BundleError) as caught:
-        open_registry(directories, "", Launch(limits, NullObserver()))
+        open_registry(directories, "", Launch(limits, NullObserver(), FILTER_CACHE_BYTES))
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
@@ -86,7 +88,7 @@ def test_a_row_budget_that_the_engine_has_no_room_for(tmp_path: Path) -> None:
     directory = write_bundle(tmp_path / "lavish", search={"proven_row_budget": 258})
     message = r"search.proven_row_budget is 258, .* max_rows at 128 .* 257; raise .* lower"
     with pytest.raises(BundleError, match=message):
-        open_registry([directory], "", Launch(LIMITS, NullObserver()))
+        open_registry([directory], "", LAUNCH)
 
 
 @pytest.mark.parametrize(
@@ -102,17 +104,17 @@ def test_bundles_that_do_not_go_together(
     directories: list[Path], chosen: list[int], default: str, message: str
 ) -> None:
     with pytest.raises(BundleError, match=message):
-        open_registry([directories[place] for place in chosen], default, Launch(LIMITS, NullObserver()))
+        open_registry([directories[place] for place in chosen], default, LAUNCH)
 
 
 def test_a_broken_catalogue_is_a_setup_error(tmp_path: Path) -> None:
     directory = write_bundle(tmp_path / "broken")
     (directory / "catalog" / "manifest.json").write_text("{}")
     with pytest.raises(SetupError, match=r"manifest.json: format_version: None"):
-        open_registry([directory], "", Launch(LIMITS, NullObserver()))
+        open_registry([directory], "", LAUNCH)
     write_toml(directory, catalog={"path": "catalog/manifest.json"})
     with pytest.raises(SetupError, match=r"manifest.json"):
-        open_registry([directory], "", Launch(LIMITS, NullObserver()))
+        open_registry([directory], "", LAUNCH)
 
 
 async def test_several_stuck_engines_are_left_behind_as_soon_as_one(

@@ -1,5 +1,6 @@
 """Codes to token ids, by encoders that behave and encoders that do not."""
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from item_catalog.sid import SidLayout
 from item_catalog.trie import PrefixTrie
 from item_catalog.updates import ItemUpdates, ItemUpsert
+from recall_service.engine import constraint
 from recall_service.engine.constraint import NO_TOKEN
 from recall_service.errors import BundleError
 from recall_service.serving.sid_tokens import check_tokens, sid_token_ids, token_violations
@@ -85,6 +87,19 @@ def test_another_trie_may_use_the_codes_that_have_tokens_and_no_others() -> None
     lacking = PrefixTrie.from_sorted_sids(layout, np.array([[0, 2], [1, 2]]))
     with pytest.raises(BundleError, match=r"sid.tokens\[0\]: '<a_1>' is no token of the model; give the items of"):
         check_tokens(level_tokens, TEMPLATES, lacking)
+
+
+def test_a_large_trie_is_looked_at_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraint, "_BLOCK", 1024)
+    num_leaves = 200_000
+    sids = np.stack(np.divmod(np.arange(num_leaves), 1000), axis=1)
+    trie = PrefixTrie.from_sorted_sids(SidLayout((200, 1001)), sids)
+    level_tokens = (np.arange(200), np.append(np.arange(1000), NO_TOKEN))
+    tracemalloc.start()
+    check_tokens(level_tokens, TEMPLATES, trie)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < num_leaves / 2
 
 
 def test_updates_that_the_model_has_no_tokens_for() -> None:

@@ -21,6 +21,7 @@ from item_catalog.manifest import MANIFEST_FILE
 from item_catalog.npy import write_array
 from item_catalog.sid import SidLayout
 from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.trie_edits import locate
 from tests.fuzz.hostile import Broken, Hostile, refused
 from tests.fuzz.mutate_bytes import mutate_bytes
 from tests.fuzz.mutate_values import spoilt_json
@@ -132,7 +133,8 @@ def _open_and_use(directory: Path) -> Catalog:
     if not np.array_equal(catalog.find(catalog.item_ids.take(positions)), positions):
         raise Broken("an item is not found by its id")
     leaves = np.arange(catalog.trie.num_leaves)
-    if not np.array_equal(catalog.trie.find_leaves(catalog.trie.leaf_sids(leaves)), leaves):
+    places = locate(catalog.trie, catalog.trie.leaf_sids(leaves).astype(np.int64))
+    if not places.are_leaves.all() or not np.array_equal(places.leaves, leaves):
         raise Broken("a leaf is not found by its SID")
     if not np.array_equal(catalog.items_of_leaves(leaves).positions, positions):
         raise Broken("the leaves do not hold all items once")

@@ -35,7 +35,7 @@ from tests.fuzz.call_checks import ADMIN_CODES, RECALL_CODES, check_response, ch
 from tests.fuzz.call_context import Aborted, CallContext, Metadata
 from tests.fuzz.hostile import Broken, Hostile
 from tests.fuzz.mutate_messages import mutate_message, spoilt_message
-from tests.serving.bundles import LIMITS, small_registry, write_bundle
+from tests.serving.bundles import FILTER_CACHE_BYTES, LIMITS, small_registry, write_bundle
 
 _ITEMS = recall_pb2.ItemHistory(item_ids=("item-004", "item-017", "item-031"))
 _REQUESTS = (
@@ -159,7 +159,7 @@ class Target:
         recall = RecallServicer(pipeline, guard, Limits(), metrics, tracer, self._log, max_batch_requests=8)
         guard = CallGuard(operators, Right.ADMIN, admission, metrics, metrics, call_log, tracer)
         self._shutdown = Shutdown()
-        operations = Operations(self._registry, Launch(LIMITS, metrics))
+        operations = Operations(self._registry, Launch(LIMITS, metrics, FILTER_CACHE_BYTES))
         admin = AdminServicer(_Server(), operations, self._shutdown, guard)  # type: ignore[arg-type]
         handlers = recall.handlers() | admin.handlers()
         self._handlers = {name: handler.unary_unary for name, handler in handlers.items()}
