@@ -101,12 +101,11 @@ def attribute_values(column: AttributeColumn, positions: ArrayLike) -> list[Valu
 
 
 def _arrow_array(name: str, values: pa.Array | NDArray[Any]) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values
     if isinstance(values, np.ndarray):
         values = values.astype(values.dtype.newbyteorder("="), copy=False)  # Arrow takes no other byte order
     try:
-        return pa.array(values)
+        column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column  # many texts come in chunks
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise CatalogError(f"attribute {name}: {error}; give one value of one type for each row") from error
 

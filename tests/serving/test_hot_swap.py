@@ -173,6 +173,7 @@ async def test_a_bundle_is_reloaded_while_it_is_asked(operated: Operated, tmp_pa
     write_model(tmp_path / "tiny" / "model", seed=1)
     write_toml(tmp_path / "tiny", prompt={"max_history": 4})
     async with asked_meanwhile(operated, 3) as answers:
+        await until(lambda: bool(answers))
         swap = await operated.operations.reload_bundle("tiny")
         await until(lambda: answers[-1].bundle_version == swap.info.version)
     assert swap.previous_version == old.version
