@@ -33,8 +33,8 @@ from benchmarks.catalog_tables import print_cached_filters, print_exclusions, pr
 from benchmarks.catalog_updates import BATCH, measure_updates, write_bundle
 from benchmarks.report import commit, hardware, print_json_line
 from benchmarks.workload import QWEN3_600M, Workload, cache_directory, prepare_checkpoint
-from item_catalog.storage import open_catalog
-from item_catalog.store import CatalogStore
+from item_catalog.storage.directory import open_catalog
+from item_catalog.updating.store import CatalogStore
 
 PARTS = ("build", "selection", "exclusions", "filter", "updates", "swap")
 _, SELECTION, EXCLUSIONS, FILTER, UPDATES, SWAP = PARTS  # what needs a catalogue has one built, asked for or not

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from item_catalog.attribute_columns import attribute_column
 from item_catalog.catalog import Catalog
-from item_catalog.filters import Filter, InRange, IsIn
+from item_catalog.filtering.filters import Filter, InRange, IsIn
 
 CATEGORY, PRICE = "category", "price"
 CATEGORIES = tuple(f"category-{number:02d}" for number in range(50))

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.catalog_data import Shape, read_rows, write_rows
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.statistics import catalog_statistics
-from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.storage.directory import open_catalog, save_catalog
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_HIGH_WATER = "5"

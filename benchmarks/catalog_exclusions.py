@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from item_catalog.catalog import Catalog
-from item_catalog.exclusions import dead_set
+from item_catalog.filtering.exclusions import dead_set
 from recall_service.engine.constraint import TrieConstraint
 
 COUNTS = (1_000, 10_000)

@@ -17,7 +17,7 @@ from benchmarks.catalog_attributes import cheap, cheap_of_categories
 from benchmarks.searches import Cell, Searches, SearchTimes, timed_search
 from benchmarks.workload import NEW_TOKENS, Workload
 from item_catalog.catalog import Catalog
-from item_catalog.live_sets import live_set
+from item_catalog.filtering.live_sets import live_set
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.request import BeamRequest
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.service_load import percentiles
 from benchmarks.service_servers import AT_ONCE, Server, all_sids, recall_server
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from recall_service.client.predicates import IsIn, to_filter
 from recall_service.stubs.recall.v1 import admin_pb2, recall_pb2

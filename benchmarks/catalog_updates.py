@@ -21,7 +21,7 @@ from benchmarks.catalog_data import ID_STEP
 from benchmarks.service_servers import AT_ONCE, recall_server
 from benchmarks.workload import TINY, prepare_checkpoint
 from item_catalog.catalog import Catalog
-from item_catalog.store import CatalogStore
+from item_catalog.updating.store import CatalogStore
 from recall_service.stubs.recall.v1 import admin_pb2, recall_pb2
 from recall_service.stubs.recall.v1.admin_pb2_grpc import AdminServiceStub
 from tests.serving.bundles import write_toml

@@ -33,10 +33,10 @@ from recall_service.observability.call_log import CallLog
 from recall_service.observability.logging import configure_logging
 from recall_service.observability.metrics import Metrics
 from recall_service.rpc.server import SERVICE_NAME, RecallServer
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.bundles.registry import Registry
 from recall_service.serving.hooks import NullObserver
-from recall_service.serving.launch import Launch, open_registry
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.registry import Registry
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.observability.collector import collector
 from tests.serving.bundles import small_rows, write_bundle

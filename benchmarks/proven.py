@@ -24,7 +24,7 @@ from benchmarks.report import commit, hardware, print_json_line
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest, BeamResult, SearchMode
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.serving.bundle import Bundle, load_bundle
+from recall_service.serving.bundles.bundle import Bundle, load_bundle
 
 WIDE, FEW_ITEMS = 400, 50
 BUDGET_IN_BEAMS = 3

@@ -34,7 +34,7 @@ from recall_service.request_log.files import log_files
 from recall_service.request_log.reader import read_log
 from recall_service.request_log.writer import WRITE_SECONDS
 from recall_service.rpc.server import SERVICE_NAME, RecallServer
-from recall_service.serving.launch import Launch, open_registry
+from recall_service.serving.bundles.launch import Launch, open_registry
 from recall_service.serving.pipeline import Pipeline
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.serving.bundles import small_rows, write_bundle

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from item_catalog.builder import build_catalog
-from item_catalog.storage import save_catalog
+from item_catalog.building.builder import build_catalog
+from item_catalog.storage.directory import save_catalog
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.serving.bundles import LAYOUT, write_bundle
 

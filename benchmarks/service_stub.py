@@ -18,7 +18,7 @@ from recall_service.config import load_settings
 from recall_service.engine.engine import BeamEngine, Completion
 from recall_service.event_loop import run
 from recall_service.observability.logging import configure_logging
-from recall_service.serving import launch
+from recall_service.serving.bundles import launch
 
 SLOW_SECONDS, TIMES_SLOWER = 0.65, 4.0
 

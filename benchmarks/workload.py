@@ -15,10 +15,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.sid import SidLayout
-from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.storage.directory import open_catalog, save_catalog
 
 FIRST_TOKEN = 2  # 0 begins and pads a text, 1 ends it
 NEW_TOKENS = 3

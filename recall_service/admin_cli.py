@@ -142,7 +142,7 @@ def apply(
     as_json: _JsonFlag = False,
 ) -> None:
     """Change items of the live catalogue, 10,000 lines at a time, each of which is durable and live once it is done."""
-    from item_catalog.update_lines import read_updates
+    from item_catalog.updating.update_lines import read_updates
     from recall_service.update_messages import to_message
 
     document: dict[str, Any] = {}

@@ -28,16 +28,16 @@ from recall_service.request_log.user_ids import user_id_rule
 from recall_service.rpc.server import RecallServer
 from recall_service.rpc.shutdown import Shutdown, done_before
 from recall_service.servers import open_servers
-from recall_service.serving.breaker import Breaker
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.bundles.registry import Registry
+from recall_service.serving.cache.breaker import Breaker
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.redis_tier import RedisTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.hooks import Observer
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.local_tier import LocalTier
-from recall_service.serving.operations import Operations
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.redis_tier import RedisTier
-from recall_service.serving.registry import Registry
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
+from recall_service.serving.swapping.operations import Operations
 from recall_service.serving.watchdog import Watchdog
 from recall_service.setting_values import host_and_port
 

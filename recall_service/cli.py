@@ -142,7 +142,7 @@ def check(
     as_json: _JsonFlag = False,
 ) -> None:
     """Load a bundle as the server would, and say what it is."""
-    from recall_service.serving.bundle import check_setup
+    from recall_service.serving.bundles.bundle import check_setup
 
     with one_line_errors():
         bundle = check_setup(directory)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from item_catalog.attributes import Value
 from item_catalog.errors import CatalogError
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.stubs.recall.v1 import admin_pb2, recall_pb2
 
 _MAX_INT64 = 2**63 - 1

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from item_catalog.store import CatalogStore
-from recall_service.serving.bundle import load_bundle
+from item_catalog.updating.store import CatalogStore
+from recall_service.serving.bundles.bundle import load_bundle
 from recall_service.tokens import make_token
 from tests.serving.bundles import write_model
 from tests.serving.stores import shop_catalog, write_store_bundle

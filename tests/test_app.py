@@ -21,7 +21,7 @@ from recall_service.app import Serving, engine_limits, serve
 from recall_service.client import AsyncRecallClient, RecallClientError
 from recall_service.config import Settings
 from recall_service.errors import SetupError
-from recall_service.serving.bundle import load_bundle
+from recall_service.serving.bundles.bundle import load_bundle
 from tests.serving.bundles import write_bundle
 from tests.serving.stores import shop_catalog, write_store_bundle
 from tests.serving_here import small_settings

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from recall_service import __version__
 from recall_service.cli import app
-from recall_service.serving.bundle import load_bundle
+from recall_service.serving.bundles.bundle import load_bundle
 from tests.redis_server import RedisServer, find_servers
 from tests.serving.bundles import write_bundle, write_toml
 

@@ -20,7 +20,7 @@ from recall_service.app import Serving, serve
 from recall_service.config import Settings
 from recall_service.engine.engine import BeamEngine
 from recall_service.rpc.shutdown import Shutdown, done_before
-from recall_service.serving.live_bundle import LiveBundle
+from recall_service.serving.bundles.live_bundle import LiveBundle
 from recall_service.stubs.recall.v1 import admin_pb2, admin_pb2_grpc, recall_pb2_grpc
 from tests.rpc.fake_backend import by_history, until
 from tests.serving.bundles import write_bundle

@@ -12,7 +12,7 @@ from benchmarks.real_models import BEAUTY, INDUSTRIAL, RealModel
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest, SearchMode
 from recall_service.engine.scheduler import EngineLimits
-from recall_service.serving.bundle import Bundle, load_bundle
+from recall_service.serving.bundles.bundle import Bundle, load_bundle
 from tests.engine.driving import assert_all_free
 
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(300)]

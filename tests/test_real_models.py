@@ -26,13 +26,13 @@ from benchmarks.real_models import MAX_HISTORY, RealModel
 from recall_service.client import AsyncRecallClient, RecallResult
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.rpc.server import RecallServer
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.bundles.registry import Registry
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.hooks import NullObserver
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.registry import Registry
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
 
 pytestmark = [
     pytest.mark.shared,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from item_catalog import filters
+from item_catalog.filtering import filters
 from recall_service.cli import app
 from recall_service.client import InRange, IsIn, NotIn
 from recall_service.rpc.convert import to_bundle_message

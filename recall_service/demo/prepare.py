@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
-from item_catalog.manifest import FORMAT_VERSION
-from item_catalog.store import CatalogStore
+from item_catalog.storage.manifest import FORMAT_VERSION
+from item_catalog.updating.store import CatalogStore
 from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.bundle_file import MODEL_DIRECTORY, STORE_DIRECTORY, write_bundle
 from recall_service.demo.shop import Shop, make_shop

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.client import RecallResult
 from recall_service.client.channel import Access, open_channel
 from recall_service.client.policy import BALANCING, channel_options

@@ -13,14 +13,14 @@ from recall_service.replay.target import Reply
 from recall_service.rpc.convert import encode_response, to_query
 from recall_service.rpc.status import code_of, reason_of
 from recall_service.rpc.validation import check_recall, find_bundle
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.bundles.registry import Registry
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.hooks import NullObserver
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import CacheMode, RecallAnswer
-from recall_service.serving.registry import Registry
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
 from recall_service.stubs.recall.v1.recall_pb2 import RecallResponse
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from item_catalog.updates import ItemUpdates
-from recall_service.serving.changes import BundleState, BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
+from item_catalog.updating.updates import ItemUpdates
+from recall_service.serving.swapping.changes import BundleState, BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
 
 
 class AdminBackend(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from item_catalog.updates import ItemUpdates
+from item_catalog.updating.updates import ItemUpdates
 from recall_service.errors import InvalidRequest, NotReady, Violation
 from recall_service.rpc.admin_backend import AdminBackend
 from recall_service.rpc.call import Call
@@ -22,7 +22,7 @@ from recall_service.rpc.item_updates import read_updates
 from recall_service.rpc.server import RecallServer
 from recall_service.rpc.shutdown import Shutdown
 from recall_service.rpc.validation import read_message
-from recall_service.serving.changes import CatalogState
+from recall_service.serving.swapping.changes import CatalogState
 from recall_service.stubs.recall.v1 import admin_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -6,7 +6,7 @@ What it means to a catalogue is not known here: `serving.filter_check` judges th
 from collections.abc import Iterator, Sequence
 
 from item_catalog.attributes import MAX_TEXT_BYTES, Value
-from item_catalog.filters import Filter, InRange, IsIn, NotIn, Predicate
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn, Predicate
 from recall_service.errors import Violation
 from recall_service.stubs.recall.v1 import recall_pb2
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from item_catalog.attributes import MAX_TEXT_BYTES, Value
 from item_catalog.sid import MAX_LEVELS
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.errors import InvalidRequest, Violation
 from recall_service.rpc.filter_message import MAX_ATTRIBUTE_BYTES, to_value
 from recall_service.rpc.validation import MAX_ITEM_ID_BYTES

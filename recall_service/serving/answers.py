@@ -3,9 +3,9 @@
 import numpy as np
 
 from recall_service.engine.request import BeamResult
+from recall_service.serving.bundles.live_bundle import LiveBundle
 from recall_service.serving.items import items_of_beams
 from recall_service.serving.items_wire import encode_items
-from recall_service.serving.live_bundle import LiveBundle
 from recall_service.serving.narrowing import Narrowing
 from recall_service.serving.query import RecallAnswer, RecallQuery, ServedFrom, Timings
 

@@ -17,8 +17,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from item_catalog.catalog import Catalog
-from item_catalog.filters import Filter, InRange
-from item_catalog.live_sets import LiveSet, live_set
+from item_catalog.filtering.filters import Filter, InRange
+from item_catalog.filtering.live_sets import LiveSet, live_set
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.errors import InvalidRequest, Overloaded
 from recall_service.serving.filter_check import filter_violations

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from item_catalog.attributes import AttributeKind
-from item_catalog.filters import Filter, filter_problems, filter_problems_in
+from item_catalog.filtering.filters import Filter, filter_problems, filter_problems_in
 from recall_service.errors import Violation
 
 

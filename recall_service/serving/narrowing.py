@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from item_catalog.catalog import Catalog
-from item_catalog.exclusions import dead_set
-from item_catalog.live_sets import LiveSet
+from item_catalog.filtering.exclusions import dead_set
+from item_catalog.filtering.live_sets import LiveSet
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.serving.filter_cache import FilterCache, Narrowed
 from recall_service.serving.lookup import look_up

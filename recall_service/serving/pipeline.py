@@ -21,15 +21,15 @@ from recall_service.errors import (
     Violation,
 )
 from recall_service.serving.answers import no_beams, to_answer
-from recall_service.serving.cache_key import cache_key
+from recall_service.serving.bundles.live_bundle import LiveBundle
+from recall_service.serving.bundles.registry import Registry
+from recall_service.serving.cache.cache_key import cache_key
+from recall_service.serving.cache.refreshes import REFRESH_SECONDS
+from recall_service.serving.cache.result_cache import ResultCache
 from recall_service.serving.hooks import NullTracer, Observer, Tracer
-from recall_service.serving.live_bundle import LiveBundle
 from recall_service.serving.lookup import look_up
 from recall_service.serving.narrowing import Narrowing, is_narrowed, narrow
 from recall_service.serving.query import BundleInfo, CacheMode, RecallAnswer, RecallQuery, ServedFrom
-from recall_service.serving.refreshes import REFRESH_SECONDS
-from recall_service.serving.registry import Registry
-from recall_service.serving.result_cache import ResultCache
 from recall_service.serving.search_spans import trace_search
 from recall_service.serving.size_check import size_violations
 

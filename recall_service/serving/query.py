@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from item_catalog.attributes import AttributeKind
-from item_catalog.filters import Filter
+from item_catalog.filtering.filters import Filter
 from recall_service.engine.request import Priority, ScoreSpace, SearchMode
 
 

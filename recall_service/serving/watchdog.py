@@ -5,8 +5,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from recall_service.serving.bundles.live_bundle import LiveBundle
 from recall_service.serving.engine_runner import EngineRunner
-from recall_service.serving.live_bundle import LiveBundle
 
 logger = logging.getLogger(__name__)
 

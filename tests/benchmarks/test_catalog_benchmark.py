@@ -16,9 +16,9 @@ from benchmarks.catalog_swap import Shop, is_mixed
 from benchmarks.catalog_updates import ATTRIBUTES_ONLY, MIXED, draw_batches
 from benchmarks.workload import TINY
 from item_catalog.attribute_columns import attribute_values
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
-from item_catalog.live_sets import live_items
+from item_catalog.filtering.live_sets import live_items
 from recall_service.stubs.recall.v1 import recall_pb2
 
 TOY = Shape(codebook_size=64, num_visited=16, children=8, leaves=2)

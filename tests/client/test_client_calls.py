@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from item_catalog import filters
+from item_catalog.filtering import filters
 from recall_service.client import (
     AsyncRecallClient,
     InRange,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from item_catalog.manifest import FORMAT_VERSION
-from item_catalog.store import CatalogStore
-from item_catalog.updates import ItemUpdates
+from item_catalog.storage.manifest import FORMAT_VERSION
+from item_catalog.updating.store import CatalogStore
+from item_catalog.updating.updates import ItemUpdates
 from recall_service.demo import prepare
 from recall_service.demo.assortment import LAYOUT
 from recall_service.demo.bundle_file import STORE_DIRECTORY, write_bundle

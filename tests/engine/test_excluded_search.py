@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
-from item_catalog.exclusions import dead_set
-from item_catalog.filters import Filter, InRange, IsIn
-from item_catalog.live_sets import live_set
+from item_catalog.filtering.exclusions import dead_set
+from item_catalog.filtering.filters import Filter, InRange, IsIn
+from item_catalog.filtering.live_sets import live_set
 from item_catalog.sid import SidLayout
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.engine import BeamEngine

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from item_catalog import filters
-from item_catalog.filters import Filter
+from item_catalog.filtering import filters
+from item_catalog.filtering.filters import Filter
 from recall_service.client import IsIn
 from recall_service.client.predicates import to_filter
 from recall_service.engine.request import SearchMode

@@ -13,10 +13,10 @@ from weakref import WeakSet
 
 from recall_service.cli import app
 from recall_service.engine.engine import BeamEngine
-from recall_service.serving.bundle import Bundle
+from recall_service.serving.bundles.bundle import Bundle
+from recall_service.serving.bundles.launch import Launch
+from recall_service.serving.bundles.registry import LiveBundle
 from recall_service.serving.engine_runner import EngineRunner
-from recall_service.serving.launch import Launch
-from recall_service.serving.registry import LiveBundle
 from tests.engine.driving import assert_all_free
 from tests.faults.model_faults import install
 

@@ -4,12 +4,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from item_catalog.apply import apply_updates
 from item_catalog.attribute_columns import attribute_values
 from item_catalog.catalog import Catalog
-from item_catalog.storage import save_catalog
-from item_catalog.store import CatalogStore
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.storage.directory import save_catalog
+from item_catalog.updating.apply import apply_updates
+from item_catalog.updating.store import CatalogStore
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from tests.faults.questions import OTHER_FIRST_ITEM
 from tests.serving.bundles import LAYOUT, small_catalog
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from item_catalog.attributes import AttributeKind, Value
-from item_catalog.filters import Filter, InRange, IsIn, NotIn, Predicate
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn, Predicate
 
 _LARGE = [2**53, 2**53 + 1, 2**63 - 1, -(2**63), -(2**53) - 1]
 INTEGERS: st.SearchStrategy[Value] = st.integers(-3, 3) | st.sampled_from(_LARGE)

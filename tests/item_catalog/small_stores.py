@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.sid import SidLayout
-from item_catalog.store import CatalogStore, Snapshot
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.store import CatalogStore, Snapshot
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 
 LAYOUT = SidLayout((4, 4))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.sid import SidLayout
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from item_catalog.apply import Applied, apply_updates
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.updates import InvalidUpdates, ItemUpdates, ItemUpsert, combined
+from item_catalog.updating.apply import Applied, apply_updates
+from item_catalog.updating.updates import InvalidUpdates, ItemUpdates, ItemUpsert, combined
 from tests.item_catalog.update_strategies import ATTRIBUTES, LAYOUT, Item, Shop, batches, shops
 
 SHOP = Shop(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
-from item_catalog.assign_sids import AssignmentSettings, SidAssignment, assign_sids
-from item_catalog.cli import app
-from item_catalog.embeddings import open_embeddings
+from item_catalog.assigning.assign_sids import AssignmentSettings, SidAssignment, assign_sids
+from item_catalog.assigning.embeddings import open_embeddings
+from item_catalog.cli.app import app
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
-from item_catalog.storage import open_catalog
+from item_catalog.storage.directory import open_catalog
 
 
 def run(*arguments: object) -> Result:
@@ -41,7 +41,7 @@ def test_chunks_and_balance_keep_every_level_within_its_share(
     tmp_path: Path, rows: NDArray[np.float32], balance: float, monkeypatch: pytest.MonkeyPatch
 ):
     """Sorted by its first number, as a file sorted by category is: late chunks find codes full."""
-    monkeypatch.setattr("item_catalog.embeddings._CHUNK_NUMBERS", 6 * 100)
+    monkeypatch.setattr("item_catalog.assigning.embeddings._CHUNK_NUMBERS", 6 * 100)
     assignment = assigned(tmp_path, rows[rows[:, 0].argsort()], 12, 8, balance=balance, sample=400)
     for level, size in zip(assignment.quality.levels, (12, 8), strict=True):
         assert level.max_items_per_code <= min(900, math.ceil(balance * 900 / size) if balance < math.inf else 900)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from item_catalog.errors import CatalogError
-from item_catalog.sources import read_source
+from item_catalog.sources.files import read_source
 from tests.item_catalog.source_files import csv, jsonl, write
 
 

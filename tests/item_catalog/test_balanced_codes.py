@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from item_catalog.balanced_codes import balancing_prices, capacity_of, codes_within
-from item_catalog.kmeans import cheapest_codes
+from item_catalog.assigning.balanced_codes import balancing_prices, capacity_of, codes_within
+from item_catalog.assigning.kmeans import cheapest_codes
 
 
 def squared_distances(points: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np.float64]:

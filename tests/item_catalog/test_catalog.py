@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from item_catalog.attribute_columns import attribute_column
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
 from item_catalog.statistics import AttributeStatistics, LevelStatistics, catalog_statistics
-from item_catalog.trie_edits import locate
+from item_catalog.updating.trie_edits import locate
 from tests.item_catalog.strategies import Rows, rows
 from tests.oracles.dict_trie import DictTrie
 

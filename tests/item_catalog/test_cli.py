@@ -8,8 +8,8 @@ import pyarrow.parquet as pa_parquet
 import pytest
 from typer.testing import CliRunner, Result
 
-from item_catalog.cli import app
-from item_catalog.storage import open_catalog
+from item_catalog.cli.app import app
+from item_catalog.storage.directory import open_catalog
 
 SOURCE = '{"7": ["<a_1>", "<b_2>"], "8": ["<a_1>", "<b_2>"], "9": ["<a_0>", "<b_3>"], "9": ["<a_0>", "<b_3>"]}'
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from item_catalog.apply import apply_updates
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
-from item_catalog.differences import differences
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
+from item_catalog.updating.apply import apply_updates
+from item_catalog.updating.differences import differences
 from tests.item_catalog.update_strategies import ATTRIBUTES, Shop, batches, shops
 
 

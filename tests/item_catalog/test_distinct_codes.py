@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from item_catalog.distinct_codes import DistinctCodes
+from item_catalog.assigning.distinct_codes import DistinctCodes
 
 
 def test_the_next_nearest_free_code_is_given_in_turn():

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from item_catalog.embeddings import open_embeddings
+from item_catalog.assigning.embeddings import open_embeddings
 from item_catalog.errors import CatalogError
 
 ROWS = [[0.5, 1.0], [2.0, -1.0], [4.0, 8.0]]
@@ -26,7 +26,7 @@ def parquet(path: Path, item_id: list, embedding: pa.Array) -> Path:
 
 @pytest.fixture(autouse=True)
 def two_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("item_catalog.embeddings._CHUNK_NUMBERS", 4)
+    monkeypatch.setattr("item_catalog.assigning.embeddings._CHUNK_NUMBERS", 4)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from item_catalog import live_sets
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.exclusions import DeadSet, dead_set
-from item_catalog.filters import Filter, IsIn
-from item_catalog.live_sets import live_set
+from item_catalog.filtering import live_sets
+from item_catalog.filtering.exclusions import DeadSet, dead_set
+from item_catalog.filtering.filters import Filter, IsIn
+from item_catalog.filtering.live_sets import live_set
 from item_catalog.lockstep import owners_of
 from item_catalog.sid import SidLayout
 from tests.item_catalog.strategies import Rows, rows

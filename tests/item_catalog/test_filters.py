@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from item_catalog.attributes import AttributeKind, Value
-from item_catalog.filters import Filter, FilterProblem, InRange, IsIn, NotIn, filter_problems, filter_problems_in
+from item_catalog.filtering.filters import (
+    Filter,
+    FilterProblem,
+    InRange,
+    IsIn,
+    NotIn,
+    filter_problems,
+    filter_problems_in,
+)
 from tests.item_catalog.filter_strategies import VALUES, filters
 from tests.oracles.filtering import passes
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from item_catalog.kmeans import cheapest_codes, choices, moved_centroids, starting_centroids
+from item_catalog.assigning.kmeans import cheapest_codes, choices, moved_centroids, starting_centroids
 
 
 def clustered(num_points: int, dims: int, seed: int) -> NDArray[np.float32]:
@@ -73,7 +73,7 @@ def test_costs_are_distances_and_prices_over_many_blocks(monkeypatch: pytest.Mon
     points, centroids = clustered(50, 3, seed=0), clustered(6, 3, seed=1)
     prices = np.array([0, 1, 2, 0, 40, np.inf], np.float32)
     costs = np.square(points[:, None] - centroids).sum(axis=2) + prices
-    monkeypatch.setattr("item_catalog.kmeans._BLOCK_COSTS", 60)
+    monkeypatch.setattr("item_catalog.assigning.kmeans._BLOCK_COSTS", 60)
     chosen = choices(points, centroids, prices)
     ascending = np.sort(costs, axis=1)
     assert chosen.codes.tolist() == costs.argmin(axis=1).tolist()

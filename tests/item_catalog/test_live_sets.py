@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from item_catalog import live_sets
 from item_catalog.attribute_columns import attribute_values
 from item_catalog.attributes import AttributeKind, Value
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.filters import Filter, InRange, IsIn, NotIn, filter_problems, filter_problems_in
-from item_catalog.live_sets import live_items, live_nodes, live_parents, live_set
+from item_catalog.filtering import live_sets
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn, filter_problems, filter_problems_in
+from item_catalog.filtering.live_sets import live_items, live_nodes, live_parents, live_set
 from item_catalog.sid import SidLayout
 from tests.item_catalog.attribute_strategies import written
 from tests.item_catalog.filter_strategies import VALUES, filters

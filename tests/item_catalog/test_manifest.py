@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.errors import CatalogError
-from item_catalog.manifest import Manifest
 from item_catalog.sid import SidLayout
+from item_catalog.storage.manifest import Manifest
 
 LAYOUT = SidLayout((4, 4))
 CATALOG = build_catalog(LAYOUT, [[0, 1], [0, 3], [2, 0], [2, 0]], np.array([4, 3, 2, 1]))

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from item_catalog import sources
 from item_catalog.attributes import AttributeKind
 from item_catalog.errors import CatalogError
-from item_catalog.sources import read_source
+from item_catalog.sources import files as sources
+from item_catalog.sources.files import read_source
 from tests.item_catalog.source_files import write
 
 

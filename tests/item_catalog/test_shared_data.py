@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from item_catalog.attribute_columns import attribute_values
-from item_catalog.builder import build_catalog
-from item_catalog.cli import app
-from item_catalog.sources import read_source
+from item_catalog.building.builder import build_catalog
+from item_catalog.cli.app import app
+from item_catalog.sources.files import read_source
 from item_catalog.statistics import catalog_statistics
-from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.storage.directory import open_catalog, save_catalog
 from tests.oracles.dict_trie import DictTrie
 
 pytestmark = pytest.mark.shared

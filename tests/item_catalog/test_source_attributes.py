@@ -13,7 +13,7 @@ import pytest
 from item_catalog.attribute_columns import attribute_column, attribute_values
 from item_catalog.attributes import AttributeKind
 from item_catalog.errors import CatalogError
-from item_catalog.sources import read_source
+from item_catalog.sources.files import read_source
 from tests.item_catalog.source_files import csv, jsonl, write
 
 TEXT, INTEGER, NUMBER, BOOLEAN = AttributeKind

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.errors import CatalogError
-from item_catalog.sources import read_source
+from item_catalog.sources.files import read_source
 from tests.item_catalog.source_files import csv, jsonl, write
 
 IDS = [30, 10, 20]

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from item_catalog.splice import Splice, emptied_owners, splice_offsets, splice_texts
+from item_catalog.updating.splice import Splice, emptied_owners, splice_offsets, splice_texts
 
 
 class Drawn(NamedTuple):

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from item_catalog import storage
 from item_catalog.attribute_columns import attribute_values
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import content_version, fingerprint
-from item_catalog.manifest import MANIFEST_FILE
-from item_catalog.npy import HEADER_BYTES
 from item_catalog.sid import SidLayout
-from item_catalog.storage import open_catalog, save_catalog
+from item_catalog.storage import directory as storage
+from item_catalog.storage.directory import open_catalog, save_catalog
+from item_catalog.storage.manifest import MANIFEST_FILE
+from item_catalog.storage.npy import HEADER_BYTES
 from tests.item_catalog.attribute_strategies import attributes
 from tests.item_catalog.strategies import Rows, rows
 

@@ -8,11 +8,11 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from item_catalog import storage
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.store import CatalogStore, Head, is_store
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.storage import directory as storage
+from item_catalog.updating.store import CatalogStore, Head, is_store
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from tests.item_catalog.small_stores import ADD_9, ONE, REMOVE_1, THREE, TWO, apply, catalog_of, files, ids_of, live
 
 
@@ -163,7 +163,7 @@ def test_updates_during_compaction_stay(store: CatalogStore, monkeypatch: pytest
         apply(CatalogStore(store.path), REMOVE_1)
         save(catalog, path)
 
-    monkeypatch.setattr("item_catalog.store_files.save_catalog", save_while_others_write)
+    monkeypatch.setattr("item_catalog.updating.store_files.save_catalog", save_while_others_write)
     compacted = store.compact(snapshot)
     assert ids_of(compacted) == live(store) == ["2", "9"]
     assert compacted.head == store.head()
@@ -179,7 +179,7 @@ def test_a_version_published_during_compaction_wins(store: CatalogStore, monkeyp
         store.activate(TWO.version)
         save(catalog, path)
 
-    monkeypatch.setattr("item_catalog.store_files.save_catalog", save_while_others_activate)
+    monkeypatch.setattr("item_catalog.updating.store_files.save_catalog", save_while_others_activate)
     assert ids_of(store.compact(snapshot)) == live(store) == ["1", "2", "3"]
     assert sorted(os.listdir(store.path / "versions")) == sorted([ONE.version, TWO.version])
 
@@ -217,7 +217,7 @@ def test_a_version_pruned_while_it_is_loaded_is_no_error(store: CatalogStore, mo
         elsewhere.prune(keep=0)
         return open_catalog(path, verify)
 
-    monkeypatch.setattr("item_catalog.store.open_catalog", open_after_pruning)
+    monkeypatch.setattr("item_catalog.updating.store.open_catalog", open_after_pruning)
     assert ids_of(store.load()) == ["1", "2", "3"]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from item_catalog import update_lines
-from item_catalog.cli import app
-from item_catalog.store import CatalogStore
+from item_catalog.cli.app import app
+from item_catalog.updating import update_lines
+from item_catalog.updating.store import CatalogStore
 
 ITEMS = "item_id,sid,price\n7,0 1,1.5\n8,0 1,\n9,2 0,3\n"
 UPDATES = """{"item_id": "7", "attributes": {"price": 2}}

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
-from item_catalog.store import CatalogStore, Snapshot
-from item_catalog.updates import ItemUpdates
+from item_catalog.updating.store import CatalogStore, Snapshot
+from item_catalog.updating.updates import ItemUpdates
 
 
 def catalog_of(*item_ids: str) -> Catalog:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from item_catalog import durable_files, storage, store_state, update_log
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.storage import save_catalog
-from item_catalog.store import CatalogStore
-from item_catalog.update_log import LOG_START, encode_updates
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.storage import directory as storage
+from item_catalog.storage import durable_files
+from item_catalog.storage.directory import save_catalog
+from item_catalog.updating import store_state, update_log
+from item_catalog.updating.store import CatalogStore
+from item_catalog.updating.update_log import LOG_START, encode_updates
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from tests.item_catalog.small_stores import ADD_9, ONE, REMOVE_1, THREE, TWO, apply, files, live
 
 
@@ -215,7 +217,7 @@ def test_going_back_while_others_do_goes_back_once(store: CatalogStore, monkeypa
         CatalogStore(store.path).rollback()
         return open_catalog(path, verify)
 
-    monkeypatch.setattr("item_catalog.store.open_catalog", open_while_others_go_back)
+    monkeypatch.setattr("item_catalog.updating.store.open_catalog", open_while_others_go_back)
     with pytest.raises(
         CatalogError, match=rf"store: has changed while {TWO.version} was verified; look, and try again"
     ):
@@ -312,7 +314,7 @@ def test_what_the_disk_refuses_is_a_catalog_error(store: CatalogStore, monkeypat
 
 def test_too_large_a_batch_is_refused_before_any_work(store: CatalogStore, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(update_log, "MAX_PAYLOAD_BYTES", 10)
-    monkeypatch.setattr("item_catalog.store.apply_resolved", full)
+    monkeypatch.setattr("item_catalog.updating.store.apply_resolved", full)
     with pytest.raises(CatalogError, match="bytes in one batch; give at most 10, in several batches"):
         apply(store, ADD_9)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from item_catalog.store import CatalogStore
+from item_catalog.updating.store import CatalogStore
 from tests.item_catalog.killed_writer import FOR_EVER, after, catalog_of, kind_of, published
 
 REPOSITORY = Path(__file__).resolve().parents[2]

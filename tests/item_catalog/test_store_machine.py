@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from item_catalog.store import CatalogStore, Snapshot
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.store import CatalogStore, Snapshot
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from tests.item_catalog.test_apply import assert_same
 from tests.item_catalog.update_strategies import Shop, batches, shops
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from item_catalog.errors import CatalogError
-from item_catalog.store import CatalogStore, Snapshot
-from item_catalog.store_state import StoreState
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.store import CatalogStore, Snapshot
+from item_catalog.updating.store_state import StoreState
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from tests.item_catalog.small_stores import ADD_9, ONE, REMOVE_1, TWO, apply, ids_of, live
 
 

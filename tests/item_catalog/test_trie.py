@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
 from item_catalog.trie import NOT_FOUND, PrefixTrie, offset_dtype
-from item_catalog.trie_edits import locate
+from item_catalog.updating.trie_edits import locate
 from tests.item_catalog.strategies import Rows, rows
 from tests.oracles.dict_trie import DictTrie
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from item_catalog import update_lines
 from item_catalog.errors import CatalogError
-from item_catalog.update_lines import read_updates
-from item_catalog.updates import ItemUpdates, ItemUpsert, combined
+from item_catalog.updating import update_lines
+from item_catalog.updating.update_lines import read_updates
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert, combined
 
 
 @pytest.fixture

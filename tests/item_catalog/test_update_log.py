@@ -9,10 +9,10 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from item_catalog import update_log
 from item_catalog.errors import CatalogError
-from item_catalog.update_log import HEADER_BYTES, LOG_START, LogEnd, append, encode_updates, log_end, read_log
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating import update_log
+from item_catalog.updating.update_log import HEADER_BYTES, LOG_START, LogEnd, append, encode_updates, log_end, read_log
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from tests.item_catalog.update_strategies import TEXT_IDS, attributes
 
 BATCHES = [

@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from item_catalog.attributes import Value
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.sid import SidLayout
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 
 LAYOUT = SidLayout((3, 2, 4))
 ATTRIBUTES = {

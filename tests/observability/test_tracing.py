@@ -21,11 +21,11 @@ from recall_service.errors import SettingsError
 from recall_service.observability.metrics import Metrics
 from recall_service.observability.metrics_endpoint import serve_metrics
 from recall_service.observability.tracing import Tracing
-from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.bundles.registry import Registry
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.registry import Registry
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import FakeBackend, by_history, by_prompt, running
 from tests.serving.bundles import small_registry, write_bundle

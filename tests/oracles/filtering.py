@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from item_catalog.attributes import Value
-from item_catalog.filters import Filter, InRange, IsIn, NotIn, Predicate
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn, Predicate
 
 
 def passes(values: Mapping[str, Value | None], wanted: Filter) -> bool:

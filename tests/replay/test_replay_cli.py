@@ -12,8 +12,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from item_catalog.builder import build_catalog
-from item_catalog.storage import save_catalog
+from item_catalog.building.builder import build_catalog
+from item_catalog.storage.directory import save_catalog
 from recall_service.cli import app
 from recall_service.replay.outcome import Outcome
 from recall_service.stubs.recall.v1 import recall_pb2

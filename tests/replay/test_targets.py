@@ -17,13 +17,13 @@ from recall_service.replay.bundle_target import BundleTarget
 from recall_service.replay.grpc_target import GrpcTarget
 from recall_service.replay.target import Reply
 from recall_service.rpc.server import RecallServer
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.hooks import NullObserver
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.local_tier import LocalTier
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import BundleInfo
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.replay.questions import make_asked
 from tests.rpc.fake_backend import FakeBackend, running

@@ -10,14 +10,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.client import RecallClientError
 from recall_service.errors import ChangeRefused, RecallError, SetupError, UnknownVersion
 from recall_service.rpc.admin_server import SERVICE_NAME, AdminServer
 from recall_service.rpc.authentication import Authentication
 from recall_service.rpc.item_updates import MAX_UPDATES
 from recall_service.rpc.shutdown import Shutdown
-from recall_service.serving.changes import BundleState, BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
+from recall_service.serving.swapping.changes import BundleState, BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
 from recall_service.stubs.recall.v1 import admin_pb2, admin_pb2_grpc
 from recall_service.tokens import make_token
 from tests.rpc.fake_backend import MAIN, SMALL, FakeBackend, RememberingObserver, Running, by_history, running

@@ -5,7 +5,7 @@ from enum import Enum
 
 import pytest
 
-from item_catalog.filters import Filter, InRange, IsIn, NotIn
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn
 from recall_service.engine.request import ScoreSpace, SearchMode
 from recall_service.rpc.convert import encode_response, to_bundle_message, to_query
 from recall_service.serving.query import CacheMode, RecallAnswer, RecallQuery, ServedFrom, ShortReason

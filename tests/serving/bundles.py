@@ -10,14 +10,14 @@ import pyarrow as pa
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.sid import SidLayout
-from item_catalog.storage import save_catalog
+from item_catalog.storage.directory import save_catalog
 from recall_service.engine.scheduler import EngineLimits
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.bundles.registry import Registry
 from recall_service.serving.hooks import Observer
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.registry import Registry
 from tests.make_checkpoint import make_model, write_checkpoint
 
 LAYOUT = SidLayout((4, 5, 6))

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from recall_service.serving.breaker import Breaker
-from recall_service.serving.local_tier import LocalTier
-from recall_service.serving.redis_tier import RedisTier
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
+from recall_service.serving.cache.breaker import Breaker
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.redis_tier import RedisTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from tests.engine.driving import assert_all_free
 from tests.redis_server import RedisServer, find_servers
 from tests.serving.bundles import write_bundle

@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from item_catalog.filters import Filter, InRange, IsIn, NotIn, Predicate
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn, Predicate
 from recall_service.serving.filter_check import filter_violations
 from tests.serving.bundles import small_attributes, small_catalog, small_rows
 

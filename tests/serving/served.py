@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recall_service.serving.live_bundle import LiveBundle
-from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.bundles.live_bundle import LiveBundle
+from recall_service.serving.bundles.registry import Registry
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import RecallQuery
-from recall_service.serving.registry import Registry
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
 from tests.serving.bundles import LIMITS, small_registry
 
 HISTORY = ("item-004", "item-017", "item-031")

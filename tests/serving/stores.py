@@ -6,16 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
-from item_catalog.store import CatalogStore, Head
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.local_tier import LocalTier
-from recall_service.serving.operations import Operations
+from item_catalog.updating.store import CatalogStore, Head
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import RecallQuery
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
+from recall_service.serving.swapping.operations import Operations
 from tests.serving.bundles import FILTER_CACHE_BYTES, LAYOUT, LIMITS, small_rows, write_model, write_toml
 from tests.serving.served import RecordingObserver
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from recall_service.serving.answer_codec import FORMAT_VERSION, decode, encode
+from recall_service.serving.cache.answer_codec import FORMAT_VERSION, decode, encode
 from recall_service.serving.query import ServedFrom, ShortReason, Timings
 from recall_service.stubs.recall.v1 import cache_pb2
 from tests.serving.cache_fakes import make_answer, stored_part

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from recall_service.serving.breaker import Breaker
+from recall_service.serving.cache.breaker import Breaker
 from tests.serving.cache_fakes import CountingObserver
 
 

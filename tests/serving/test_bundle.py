@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout
-from item_catalog.updates import ItemUpdates
+from item_catalog.updating.updates import ItemUpdates
 from recall_service.demo.tokens import make_tokenizer
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest
 from recall_service.errors import BundleError, CheckpointError, InvalidRequest, SetupError
-from recall_service.serving.bundle import Bundle, check_setup, load_bundle
+from recall_service.serving.bundles.bundle import Bundle, check_setup, load_bundle
 from tests.serving.bundles import LAYOUT, LIMITS, small_rows, write_bundle, write_model, write_toml
 from tests.serving.stores import write_store_bundle
 

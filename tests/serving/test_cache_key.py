@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from item_catalog.filters import Filter, IsIn, NotIn
+from item_catalog.filtering.filters import Filter, IsIn, NotIn
 from recall_service.engine.request import ScoreSpace, SearchMode
-from recall_service.serving.cache_key import DIGEST_BYTES, cache_key
+from recall_service.serving.cache.cache_key import DIGEST_BYTES, cache_key
 
 QUESTION = {
     "bundle": "demo",

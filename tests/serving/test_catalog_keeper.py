@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.errors import CatalogError
-from item_catalog.filters import Filter, IsIn
+from item_catalog.filtering.filters import Filter, IsIn
 from item_catalog.sid import SidLayout
-from item_catalog.store import CatalogStore
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.store import CatalogStore
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.engine.request import Demand
 from recall_service.errors import ChangeRefused, InvalidRequest, NotReady, Overloaded, UnknownVersion
 from recall_service.serving.admission_gate import Place
-from recall_service.serving.bundle import load_bundle
-from recall_service.serving.live_bundle import LiveBundle
+from recall_service.serving.bundles.bundle import load_bundle
+from recall_service.serving.bundles.live_bundle import LiveBundle
 from tests.serving.bundles import small_catalog, write_bundle
 from tests.serving.stores import Operated, shop_catalog, write_store_bundle
 

@@ -13,7 +13,7 @@ import torch
 from recall_service.engine.engine import BeamEngine
 from recall_service.engine.request import BeamRequest, BeamResult
 from recall_service.errors import DeadlineExpired, EngineFailure, NotReady, Overloaded
-from recall_service.serving.bundle import Bundle, load_bundle
+from recall_service.serving.bundles.bundle import Bundle, load_bundle
 from recall_service.serving.engine_runner import EngineRunner
 from tests.engine.driving import assert_all_free
 from tests.rpc.fake_backend import until

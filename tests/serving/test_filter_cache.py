@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from item_catalog.catalog import Catalog
-from item_catalog.filters import Filter, InRange, IsIn, NotIn
-from item_catalog.live_sets import LiveSet, live_set
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn
+from item_catalog.filtering.live_sets import LiveSet, live_set
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.errors import InvalidRequest, Overloaded
 from recall_service.serving import filter_cache

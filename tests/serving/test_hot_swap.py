@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from item_catalog.filters import Filter, IsIn
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.filtering.filters import Filter, IsIn
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.errors import ChangeRefused, InvalidRequest, NotReady
-from recall_service.serving import catalog_keeper
 from recall_service.serving.query import CacheMode
+from recall_service.serving.swapping import catalog_keeper
 from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
 from tests.rpc.fake_backend import until
 from tests.serving.bundles import small_rows, write_model, write_toml

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from item_catalog.builder import build_catalog
-from item_catalog.live_sets import LiveSet
+from item_catalog.building.builder import build_catalog
+from item_catalog.filtering.live_sets import LiveSet
 from item_catalog.sid import SidLayout
 from recall_service.engine.constraint import TrieConstraint
 from recall_service.engine.request import BeamResult

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_service.rpc.convert import encode_response
+from recall_service.serving.cache.local_tier import resident_bytes
 from recall_service.serving.items_wire import encode_items
-from recall_service.serving.local_tier import resident_bytes
 from recall_service.serving.query import RecallAnswer
 from recall_service.stubs.recall.v1.recall_pb2 import RecalledItem, RecallResponse
 from tests.serving.cache_fakes import make_answer

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from item_catalog.apply import apply_updates
-from item_catalog.builder import build_catalog
-from item_catalog.filters import Filter, IsIn
+from item_catalog.building.builder import build_catalog
+from item_catalog.filtering.filters import Filter, IsIn
 from item_catalog.sid import SidLayout
-from item_catalog.store import CatalogStore
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.apply import apply_updates
+from item_catalog.updating.store import CatalogStore
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.errors import ChangeRefused, InvalidRequest
 from recall_service.serving import filter_cache
-from recall_service.serving.bundle import load_bundle
+from recall_service.serving.bundles.bundle import load_bundle
 from tests.rpc.fake_backend import until
 from tests.serving.stores import Operated, shop_catalog, write_store_bundle
 

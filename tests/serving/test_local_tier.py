@@ -3,10 +3,10 @@ import tracemalloc
 
 import pytest
 
-from recall_service.serving.answer_codec import decode, encode
-from recall_service.serving.local_tier import LocalTier, resident_bytes
+from recall_service.serving.cache.answer_codec import decode, encode
+from recall_service.serving.cache.local_tier import LocalTier, resident_bytes
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.query import ServedFrom, Timings
-from recall_service.serving.time_to_live import TimeToLive
 from tests.serving.cache_fakes import CountingObserver, make_answer, stored_part
 
 ROOM_FOR_ONE = resident_bytes(make_answer())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from item_catalog.catalog import Catalog
-from item_catalog.filters import Filter, InRange, IsIn, NotIn
+from item_catalog.filtering.filters import Filter, InRange, IsIn, NotIn
 from recall_service import client as asking
 from recall_service.client import AsyncRecallClient, RecallClientError
 from recall_service.engine.request import SearchMode

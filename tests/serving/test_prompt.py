@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recall_service.errors import BundleError
-from recall_service.serving.bundle_file import PromptSection
-from recall_service.serving.prompt import PromptTemplate, check_template, make_template
-from recall_service.serving.sid_tokens import sid_token_ids
-from recall_service.serving.text_encoder import HuggingFaceEncoder, TextEncoder
+from recall_service.serving.bundles.bundle_file import PromptSection
+from recall_service.serving.bundles.prompt import PromptTemplate, check_template, make_template
+from recall_service.serving.bundles.sid_tokens import sid_token_ids
+from recall_service.serving.bundles.text_encoder import HuggingFaceEncoder, TextEncoder
 from tests.serving.bundles import LAYOUT, TOKEN_TEMPLATES, VOCAB_SIZE, byte_tokenizer, small_catalog
 
 BOS = 258

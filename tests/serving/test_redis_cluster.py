@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from recall_service.serving.redis_cluster import ClusterClient
+from recall_service.serving.cache.redis_cluster import ClusterClient
 
 PRIMARY = [b"10.0.0.1", 7000, b"id"]
 

@@ -9,10 +9,10 @@ import pytest
 from redis.asyncio import Redis
 
 from recall_service.errors import DeadlineExpired
-from recall_service.serving import redis_tier
-from recall_service.serving.answer_codec import FORMAT_VERSION, decode, encode
+from recall_service.serving.cache import redis_tier
+from recall_service.serving.cache.answer_codec import FORMAT_VERSION, decode, encode
+from recall_service.serving.cache.result_cache import ResultCache
 from recall_service.serving.query import CacheMode, RecallAnswer, ServedFrom
-from recall_service.serving.result_cache import ResultCache
 from recall_service.stubs.recall.v1 import cache_pb2
 from tests.redis_server import RedisServer, free_port
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part

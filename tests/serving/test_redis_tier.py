@@ -6,7 +6,7 @@ import time
 import pytest
 from redis.asyncio import Redis
 
-from recall_service.serving.answer_codec import decode, encode
+from recall_service.serving.cache.answer_codec import decode, encode
 from recall_service.serving.query import CacheMode, ServedFrom, ShortReason
 from tests.redis_server import RedisServer
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part

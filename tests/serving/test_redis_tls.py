@@ -17,9 +17,9 @@ from redis.asyncio import Redis
 from recall_service.app import open_cache
 from recall_service.config import Settings
 from recall_service.errors import SettingsError
+from recall_service.serving.cache.result_cache import ResultCache
 from recall_service.serving.hooks import NullObserver
 from recall_service.serving.query import CacheMode, ServedFrom
-from recall_service.serving.result_cache import ResultCache
 from tests.certificates import Certificates, make_certificates
 from tests.redis_server import free_port
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually

@@ -10,8 +10,8 @@ import pytest
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
+from recall_service.serving.cache.result_cache import ResultCache
 from recall_service.serving.query import CacheMode, ServedFrom
-from recall_service.serving.result_cache import ResultCache
 from tests.redis_server import RedisServer, free_port
 from tests.redis_topologies import SERVICE, VALKEY, Watched, cluster, watched
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part

@@ -10,10 +10,10 @@ import pytest
 
 from recall_service.engine.scheduler import EngineLimits
 from recall_service.errors import BundleError, NotReady, SetupError, UnknownVersion
-from recall_service.serving import registry as registry_module
+from recall_service.serving.bundles import registry as registry_module
+from recall_service.serving.bundles.launch import Launch, open_registry
+from recall_service.serving.bundles.registry import Registry
 from recall_service.serving.hooks import NullObserver
-from recall_service.serving.launch import Launch, open_registry
-from recall_service.serving.registry import Registry
 from tests.engine.driving import assert_all_free
 from tests.serving.bundles import FILTER_CACHE_BYTES, LIMITS, write_bundle, write_toml
 from tests.serving.forward_gate import ForwardGate

@@ -8,11 +8,11 @@ import pytest
 
 from item_catalog.sid import SidLayout
 from item_catalog.trie import PrefixTrie
-from item_catalog.updates import ItemUpdates, ItemUpsert
+from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.engine import constraint
 from recall_service.engine.constraint import NO_TOKEN
 from recall_service.errors import BundleError
-from recall_service.serving.sid_tokens import check_tokens, sid_token_ids, token_violations
+from recall_service.serving.bundles.sid_tokens import check_tokens, sid_token_ids, token_violations
 
 TEMPLATES = ("<a_{code}>", "<b_{code}>")
 TRIE = PrefixTrie.from_sorted_sids(SidLayout((3, 4)), np.array([[0, 1], [0, 3], [2, 0]]))  # never 1, never 2

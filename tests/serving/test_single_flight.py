@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from recall_service.serving.single_flight import SingleFlight
+from recall_service.serving.cache.single_flight import SingleFlight
 
 
 class Gate:

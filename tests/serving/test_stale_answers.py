@@ -10,13 +10,13 @@ from redis.asyncio import Redis
 
 from recall_service.engine.request import Priority
 from recall_service.errors import EngineFailure, Overloaded
-from recall_service.serving import refreshes
-from recall_service.serving.answer_codec import decode, encode
-from recall_service.serving.local_tier import LocalTier
+from recall_service.serving.cache import refreshes
+from recall_service.serving.cache.answer_codec import decode, encode
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import Compute, ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.pipeline import Pipeline
 from recall_service.serving.query import CacheMode, RecallAnswer, RecallQuery, ServedFrom
-from recall_service.serving.result_cache import Compute, ResultCache
-from recall_service.serving.time_to_live import TimeToLive
 from tests.redis_server import RedisServer
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer
 from tests.serving.conftest import CacheFactory

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from item_catalog.apply import apply_updates
 from item_catalog.errors import CatalogError
-from item_catalog.filters import Filter, IsIn
-from item_catalog.store import CatalogStore
-from item_catalog.updates import ItemUpdates
-from recall_service.serving import store_watch
+from item_catalog.filtering.filters import Filter, IsIn
+from item_catalog.updating.apply import apply_updates
+from item_catalog.updating.store import CatalogStore
+from item_catalog.updating.updates import ItemUpdates
+from recall_service.serving.swapping import store_watch
 from tests.rpc.fake_backend import until
 from tests.serving.stores import Operated, shop_catalog, write_store_bundle
 

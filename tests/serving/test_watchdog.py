@@ -13,9 +13,9 @@ import torch
 
 from recall_service.engine.engine import BeamEngine
 from recall_service.errors import EngineFailure, ModelOutputError, NotReady, Overloaded, RecallError
-from recall_service.serving.changes import BundleState
 from recall_service.serving.engine_runner import EngineRunner
 from recall_service.serving.query import CacheMode, ServedFrom
+from recall_service.serving.swapping.changes import BundleState
 from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
 from tests.rpc.fake_backend import until
 from tests.serving.forward_gate import ForwardGate

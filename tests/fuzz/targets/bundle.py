@@ -10,7 +10,7 @@ from typing import Any
 
 from item_catalog.errors import CatalogError
 from recall_service.errors import SetupError
-from recall_service.serving.bundle import load_bundle
+from recall_service.serving.bundles.bundle import load_bundle
 from tests.fuzz.hostile import Hostile, refused
 from tests.fuzz.mutate_bytes import mutate_bytes
 from tests.fuzz.mutate_values import mutate_value, spoilt_json, spoilt_toml

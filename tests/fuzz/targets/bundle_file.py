@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recall_service.errors import SetupError
-from recall_service.serving.bundle_file import BUNDLE_FILE, read_bundle_file
+from recall_service.serving.bundles.bundle_file import BUNDLE_FILE, read_bundle_file
 from tests.fuzz.hostile import Hostile, refused
 from tests.fuzz.mutate_values import spoilt_toml
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from recall_service.rpc.convert import encode_response
-from recall_service.serving.answer_codec import decode, encode
+from recall_service.serving.cache.answer_codec import decode, encode
 from recall_service.stubs.recall.v1 import cache_pb2
 from tests.fuzz.hostile import Broken, Hostile
 from tests.fuzz.mutate_bytes import mutate_bytes

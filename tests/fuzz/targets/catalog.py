@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from item_catalog.attribute_columns import attribute_column, attribute_values
 from item_catalog.attributes import AttributeKind
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
 from item_catalog.fingerprint import content_version, fingerprint
-from item_catalog.manifest import MANIFEST_FILE
-from item_catalog.npy import write_array
 from item_catalog.sid import SidLayout
-from item_catalog.storage import open_catalog, save_catalog
-from item_catalog.trie_edits import locate
+from item_catalog.storage.directory import open_catalog, save_catalog
+from item_catalog.storage.manifest import MANIFEST_FILE
+from item_catalog.storage.npy import write_array
+from item_catalog.updating.trie_edits import locate
 from tests.fuzz.hostile import Broken, Hostile, refused
 from tests.fuzz.mutate_bytes import mutate_bytes
 from tests.fuzz.mutate_values import spoilt_json

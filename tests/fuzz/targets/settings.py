@@ -12,7 +12,7 @@ from unittest.mock import patch
 from recall_service.config import Settings, load_settings
 from recall_service.errors import SettingsError
 from recall_service.redis_url import parse_redis_url
-from recall_service.serving.redis_connection import ConnectionBounds, open_redis
+from recall_service.serving.cache.redis_connection import ConnectionBounds, open_redis
 from tests.fuzz.hostile import Broken, Hostile
 from tests.fuzz.mutate_bytes import mutate_bytes
 from tests.fuzz.mutate_values import spoilt_toml

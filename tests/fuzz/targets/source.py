@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
 from item_catalog.attributes import AttributeKind
-from item_catalog.builder import build_catalog
+from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
 from item_catalog.errors import CatalogError
-from item_catalog.sources import read_source
+from item_catalog.sources.files import read_source
 from tests.fuzz.hostile import Broken, Hostile, refused
 from tests.fuzz.mutate_bytes import mutate_bytes
 from tests.fuzz.mutate_values import mutate_value, spoilt_json

@@ -23,12 +23,12 @@ from recall_service.rpc.limits import Limits
 from recall_service.rpc.observer import NullCallTracer
 from recall_service.rpc.servicer import RecallServicer
 from recall_service.rpc.shutdown import Shutdown
-from recall_service.serving.launch import Launch
-from recall_service.serving.local_tier import LocalTier
-from recall_service.serving.operations import Operations
+from recall_service.serving.bundles.launch import Launch
+from recall_service.serving.cache.local_tier import LocalTier
+from recall_service.serving.cache.result_cache import ResultCache
+from recall_service.serving.cache.time_to_live import TimeToLive
 from recall_service.serving.pipeline import Pipeline
-from recall_service.serving.result_cache import ResultCache
-from recall_service.serving.time_to_live import TimeToLive
+from recall_service.serving.swapping.operations import Operations
 from recall_service.stubs.recall.v1 import admin_pb2, recall_pb2
 from recall_service.tokens import digest_of
 from tests.fuzz.call_checks import ADMIN_CODES, RECALL_CODES, check_response, check_status

@@ -1,0 +1,1 @@
+"""Embeddings -> SIDs, for who has none: residual k-means with balanced codebooks."""

@@ -1,0 +1,1 @@
+"""Files of items -> rows: readers by suffix, columns of ids, codes and attributes. Knows no catalogue."""

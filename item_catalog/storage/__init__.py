@@ -1,0 +1,1 @@
+"""Catalogues on disk: arrays, a manifest, checksums, published by one rename."""

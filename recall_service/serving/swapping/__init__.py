@@ -1,0 +1,1 @@
+"""What changes of what is live: catalogue versions, item updates, bundles read anew."""
