@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from item_catalog import sorting
 from item_catalog.attribute_columns import attribute_values
-from item_catalog.building import sorting
 from item_catalog.building.builder import build_catalog, infer_layout
 from item_catalog.errors import CatalogError
 from item_catalog.sid import SidLayout

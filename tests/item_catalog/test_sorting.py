@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from item_catalog.building import sorting
+from item_catalog import sorting
 from item_catalog.sorting import KeyColumn, SortedRun, map_sorted_runs, stable_order
 
 
