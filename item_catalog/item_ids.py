@@ -55,7 +55,7 @@ class IntegerIds:
         """Ids [n] -> their positions int64 [n], NOT_FOUND for an id that no item has."""
         wanted, is_number = parse_integers(ids)
         # searchsorted would first copy all of order to int64
-        ranks = count_below(len(self), len(wanted), lambda ranks: self.values[self.order[ranks]] < wanted)
+        ranks = count_below(len(self), len(wanted), lambda ranks: self.values.take(self.order.take(ranks)) < wanted)
         positions = self.order[np.minimum(ranks, len(self) - 1)].astype(np.int64)
         return np.where(is_number & (self.values[positions] == wanted), positions, NOT_FOUND)
 

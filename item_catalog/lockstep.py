@@ -36,7 +36,7 @@ def owners_of(offsets: NDArray[np.integer], things: NDArray[np.int64]) -> NDArra
     among ten million.
     """
     ends = offsets[1:]
-    return count_below(len(ends), len(things), lambda owners: ends[owners] <= things)
+    return count_below(len(ends), len(things), lambda owners: ends.take(owners) <= things)
 
 
 def lower_bounds(
