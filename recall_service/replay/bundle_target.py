@@ -1,7 +1,6 @@
 """A bundle in this process as a target: what a server does from message to message, without its cache."""
 
 import time
-from dataclasses import replace
 
 from recall_service.app import engine_limits
 from recall_service.config import Settings
@@ -67,4 +66,4 @@ class BundleTarget:
         assert self._pipeline is not None, "open comes first"
         check_recall(asked.request, find_bundle(self._pipeline.bundles(), asked.request.bundle))
         query = to_query(asked.request, time.monotonic() + timeout_seconds)
-        return await self._pipeline.recall(replace(query, cache_mode=CacheMode.BYPASS), asked.request.scene)
+        return await self._pipeline.recall(query._replace(cache_mode=CacheMode.BYPASS), asked.request.scene)

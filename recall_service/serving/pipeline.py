@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,7 @@ class Pipeline:
             exclude_history=query.exclude_history,
         )
         asked = time.monotonic()
-        resolved = partial(replace, query, num_items=num_items, beam_width=beam_width)  # costs, and most are cached
+        resolved = partial(query._replace, num_items=num_items, beam_width=beam_width)  # costs, and most are cached
         try:
             answer = await self._cache.answer(
                 key,
@@ -112,7 +112,7 @@ class Pipeline:
     def _recompute(self, query: RecallQuery, live: LiveBundle) -> Coroutine[Any, Any, RecallAnswer]:
         """For no caller: behind everybody else, and with a deadline of its own."""
         now = time.monotonic()
-        patient = replace(query, deadline=now + REFRESH_SECONDS, priority=Priority.LOW)
+        patient = query._replace(deadline=now + REFRESH_SECONDS, priority=Priority.LOW)
         return self._compute(patient, live, _Progress(), now)
 
     async def _compute(self, query: RecallQuery, live: LiveBundle, progress: _Progress, asked: float) -> RecallAnswer:

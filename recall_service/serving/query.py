@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,7 @@ class ShortReason(Enum):
     FILTER_TOO_NARROW = "filter_too_narrow"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallQuery:
+class RecallQuery(NamedTuple):
     """Which items next? Exactly one of `history` (item ids, oldest first) and `prompt` (token ids) is given.
 
     Zero for `num_items` or `beam_width`, and an empty `bundle`, mean the default; a PROVEN search is by default
