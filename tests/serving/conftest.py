@@ -1,4 +1,4 @@
-"""Caches on top of real Redis servers, and the observer that listens to them."""
+"""Caches on top of real Redis servers, bundles over stores, and the observers that listen to them."""
 
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from item_catalog.updating.store import CatalogStore
 from recall_service.serving.cache.breaker import Breaker
 from recall_service.serving.cache.local_tier import LocalTier
 from recall_service.serving.cache.redis_tier import RedisTier
@@ -17,6 +18,7 @@ from tests.redis_server import RedisServer, find_servers
 from tests.serving.bundles import write_bundle
 from tests.serving.cache_fakes import Computation, CountingObserver
 from tests.serving.served import Served
+from tests.serving.stores import NEW, OLD, Operated, write_store_bundle
 
 TIMEOUT_SECONDS = 0.05  # generous beside the service's 20 ms: two shared cores run these tests
 MOST_DELAY_SECONDS = TIMEOUT_SECONDS + 0.15  # of one question: what two shared cores may add
@@ -132,3 +134,17 @@ def served(directories: list[Path]) -> Iterator[Served]:
     served.registry.close()
     for live in served.registry:
         assert_all_free(live.runner.engine)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CatalogStore:
+    """Holds OLD, which is current, and NEW."""
+    return write_store_bundle(tmp_path / "tiny", OLD, NEW)
+
+
+@pytest.fixture
+async def operated(store: CatalogStore, tmp_path: Path) -> AsyncIterator[Operated]:
+    """Serves the store, whose bundle lies in tmp_path / "tiny"."""
+    operated = Operated(tmp_path / "tiny")
+    yield operated
+    await operated.close()

@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from item_catalog.building.builder import build_catalog
 from item_catalog.catalog import Catalog
+from item_catalog.filtering.filters import Filter, IsIn
 from item_catalog.updating.store import CatalogStore, Head
+from recall_service.serving.bundles.bundle import load_bundle
 from recall_service.serving.bundles.launch import Launch, open_registry
 from recall_service.serving.cache.local_tier import LocalTier
 from recall_service.serving.cache.result_cache import ResultCache
@@ -26,6 +28,10 @@ def shop_catalog(first_item: int = 0) -> Catalog:
     sids, item_ids = small_rows(first_item)
     kinds = ["hat" if row % 3 else "shoe" for row in range(len(item_ids))]
     return build_catalog(LAYOUT, sids, item_ids, {"kind": pa.array(kinds)})
+
+
+OLD, NEW = shop_catalog(), shop_catalog(100)
+HATS = Filter((IsIn("kind", ("hat",)),))
 
 
 def write_store_bundle(directory: Path, *catalogs: Catalog, seed: int = 0, **changes: dict[str, Any]) -> CatalogStore:
@@ -71,3 +77,8 @@ class Operated:
         """Stop what runs."""
         await self.operations.close()
         self.registry.close()
+
+
+def in_store(directory: Path) -> str:
+    """The catalogue version that a server of the bundle in `directory`/tiny would serve if it started now."""
+    return load_bundle(directory / "tiny").catalog.version

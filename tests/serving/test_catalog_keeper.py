@@ -1,7 +1,6 @@
 """Catalogue versions that go live while a bundle serves, and what keeps them from it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,38 +10,15 @@ import pytest
 
 from item_catalog.building.builder import build_catalog
 from item_catalog.errors import CatalogError
-from item_catalog.filtering.filters import Filter, IsIn
 from item_catalog.sid import SidLayout
 from item_catalog.updating.store import CatalogStore
 from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.engine.request import Demand
 from recall_service.errors import ChangeRefused, InvalidRequest, NotReady, Overloaded, UnknownVersion
 from recall_service.serving.admission_gate import Place
-from recall_service.serving.bundles.bundle import load_bundle
 from recall_service.serving.bundles.live_bundle import LiveBundle
 from tests.serving.bundles import small_catalog, write_bundle
-from tests.serving.stores import Operated, shop_catalog, write_store_bundle
-
-HATS = Filter((IsIn("kind", ("hat",)),))
-OLD, NEW = shop_catalog(), shop_catalog(100)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CatalogStore:
-    """Holds OLD, which is current, and NEW."""
-    return write_store_bundle(tmp_path / "tiny", OLD, NEW)
-
-
-@pytest.fixture
-async def operated(store: CatalogStore, tmp_path: Path) -> AsyncIterator[Operated]:
-    operated = Operated(tmp_path / "tiny")
-    yield operated
-    await operated.close()
-
-
-def in_store(tmp_path: Path) -> str:
-    """What a server that starts now would serve."""
-    return load_bundle(tmp_path / "tiny").catalog.version
+from tests.serving.stores import HATS, NEW, OLD, Operated, in_store, shop_catalog, write_store_bundle
 
 
 async def test_a_version_goes_live_and_back(operated: Operated, tmp_path: Path) -> None:

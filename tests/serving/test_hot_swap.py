@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from item_catalog.filtering.filters import Filter, IsIn
 from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.errors import ChangeRefused, InvalidRequest, NotReady
 from recall_service.serving.query import CacheMode
@@ -21,20 +20,10 @@ from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
 from tests.rpc.fake_backend import until
 from tests.serving.bundles import small_rows, write_model, write_toml
 from tests.serving.forward_gate import ForwardGate
-from tests.serving.stores import Operated, shop_catalog, write_store_bundle
+from tests.serving.stores import HATS, NEW, OLD, Operated, write_store_bundle
 
-HATS = Filter((IsIn("kind", ("hat",)),))
-OLD, NEW = shop_catalog(), shop_catalog(100)
 ITEMS = {catalog.version: frozenset(small_rows(first)[1]) for catalog, first in ((OLD, 0), (NEW, 100))}
 NUM_SWAPS = 200
-
-
-@pytest.fixture
-async def operated(tmp_path: Path) -> AsyncIterator[Operated]:
-    write_store_bundle(tmp_path / "tiny", OLD, NEW)
-    operated = Operated(tmp_path / "tiny")
-    yield operated
-    await operated.close()
 
 
 @pytest.fixture

@@ -17,30 +17,8 @@ from item_catalog.updating.store import CatalogStore
 from item_catalog.updating.updates import ItemUpdates, ItemUpsert
 from recall_service.errors import ChangeRefused, InvalidRequest
 from recall_service.serving import filter_cache
-from recall_service.serving.bundles.bundle import load_bundle
 from tests.rpc.fake_backend import until
-from tests.serving.stores import Operated, shop_catalog, write_store_bundle
-
-HATS = Filter((IsIn("kind", ("hat",)),))
-OLD, NEW = shop_catalog(), shop_catalog(100)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CatalogStore:
-    """Holds OLD, which is current, and NEW."""
-    return write_store_bundle(tmp_path / "tiny", OLD, NEW)
-
-
-@pytest.fixture
-async def operated(store: CatalogStore, tmp_path: Path) -> AsyncIterator[Operated]:
-    operated = Operated(tmp_path / "tiny")
-    yield operated
-    await operated.close()
-
-
-def in_store(tmp_path: Path) -> str:
-    """What a server that starts now would serve."""
-    return load_bundle(tmp_path / "tiny").catalog.version
+from tests.serving.stores import HATS, NEW, OLD, Operated, in_store, write_store_bundle
 
 
 async def test_updates_that_change_nothing_change_nothing(operated: Operated) -> None:

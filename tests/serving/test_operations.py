@@ -2,37 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from item_catalog.filtering.filters import Filter, IsIn
 from item_catalog.updating.apply import apply_updates
 from item_catalog.updating.store import CatalogStore
 from item_catalog.updating.updates import ItemUpdates
 from recall_service.errors import NotReady, Overloaded
 from recall_service.serving.swapping.operations import MAX_WAITING
 from tests.rpc.fake_backend import until
-from tests.serving.stores import Operated, shop_catalog, write_store_bundle
-
-HATS = Filter((IsIn("kind", ("hat",)),))
-OLD, NEW = shop_catalog(), shop_catalog(100)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> CatalogStore:
-    """Holds OLD, which is current, and NEW."""
-    return write_store_bundle(tmp_path / "tiny", OLD, NEW)
-
-
-@pytest.fixture
-async def operated(store: CatalogStore, tmp_path: Path) -> AsyncIterator[Operated]:
-    operated = Operated(tmp_path / "tiny")
-    yield operated
-    await operated.close()
+from tests.serving.stores import NEW, OLD, Operated
 
 
 @pytest.fixture

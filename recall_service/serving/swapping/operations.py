@@ -16,7 +16,7 @@ from recall_service.serving.bundles.registry import Registry
 from recall_service.serving.swapping.catalog_keeper import CatalogKeeper
 from recall_service.serving.swapping.changes import BundleState, BundleSwap, CatalogState, CatalogSwap, UpdatesApplied
 from recall_service.serving.swapping.store_watch import watch_store
-from recall_service.serving.turns import Turns
+from recall_service.serving.swapping.turns import Turns
 
 MAX_WAITING = 16  # changes of one bundle; a batch of updates takes memory while it waits
 _RETRY_SECONDS = 5.0
