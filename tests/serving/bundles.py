@@ -20,8 +20,14 @@ from recall_service.serving.bundles.registry import Registry
 from recall_service.serving.hooks import Observer
 from tests.make_checkpoint import make_model, write_checkpoint
 
+
+def token_templates(num_levels: int) -> tuple[str, ...]:
+    """<a_{code}>, <b_{code}>, ..., one for each level."""
+    return tuple(f"<{chr(ord('a') + level)}_{{code}}>" for level in range(num_levels))
+
+
 LAYOUT = SidLayout((4, 5, 6))
-TOKEN_TEMPLATES = ("<a_{code}>", "<b_{code}>", "<c_{code}>")
+TOKEN_TEMPLATES = token_templates(LAYOUT.num_levels)
 LIMITS = EngineLimits(max_rows=128, context_pages=64, page_len=8, max_prompt_tokens=120)
 FILTER_CACHE_BYTES = 1 << 24
 VOCAB_SIZE = 280  # the tokenizer's 274 and some padding rows
@@ -70,14 +76,14 @@ def small_model(seed: int = 0, changes: tuple[tuple[str, Any], ...] = ()) -> Pre
 
 
 @cache
-def byte_tokenizer() -> PreTrainedTokenizerFast:
+def byte_tokenizer(codebook_sizes: tuple[int, ...] = LAYOUT.codebook_sizes) -> PreTrainedTokenizerFast:
     """Bytes, "th" and "the" by merges, and added tokens: <bos>, <a_0> to <a_3>, <b_0> to <b_4>, <c_0> to <c_5>."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: place for place, token in enumerate([*alphabet, "th", "the"])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [("t", "h"), ("th", "e")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.add_special_tokens([AddedToken("<bos>", special=True)])
-    for template, size in zip(TOKEN_TEMPLATES, LAYOUT.codebook_sizes, strict=True):
+    for template, size in zip(token_templates(len(codebook_sizes)), codebook_sizes, strict=True):
         tokenizer.add_tokens([AddedToken(template.format(code=code), normalized=False) for code in range(size)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<bos>")
 
