@@ -1,9 +1,13 @@
 """One input, checked within limits: what came out, how long it took, how much memory it wanted."""
 
+import ctypes
 import resource
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
+
+import pyarrow as pa
 
 from tests.fuzz.forbidden import Watch
 from tests.fuzz.hostile import Broken, Hostile, Target
@@ -46,7 +50,13 @@ class Examiner:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory now."""
+    """What this process has in memory now, without what its allocators only keep for later.
+
+    They give it back whenever they like, amid another target's inputs, say, and it would count for that one.
+    """
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # glibc's alone has it
+        ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize()
 
