@@ -43,7 +43,7 @@ class AttributeValueError(CatalogError):
         self.problem = problem
 
 
-def attribute_column(name: str, values: pa.Array | NDArray[Any]) -> AttributeColumn:
+def attribute_column(name: str, values: pa.Array | pa.ChunkedArray | NDArray[Any]) -> AttributeColumn:
     """Values [n], None or null or NaN where one is missing -> their column; may share memory with `values`.
 
     Raises CatalogError naming the attribute, the row (counted from 0), the value and the remedy; it is an
@@ -100,7 +100,7 @@ def attribute_values(column: AttributeColumn, positions: ArrayLike) -> list[Valu
     return values.to_pylist()  # type: ignore[no-any-return]
 
 
-def _arrow_array(name: str, values: pa.Array | NDArray[Any]) -> pa.Array:
+def _arrow_array(name: str, values: pa.Array | pa.ChunkedArray | NDArray[Any]) -> pa.Array:
     if isinstance(values, np.ndarray):
         values = values.astype(values.dtype.newbyteorder("="), copy=False)  # Arrow takes no other byte order
     try:

@@ -92,6 +92,13 @@ SAME_COLUMN = [
 ]
 
 
+@pytest.mark.parametrize("chunks", [[["b"], [None, "a"]], [[1, None], [3]], [[1.5], [], [2.5]], [[True], [None]]])
+def test_values_may_come_in_chunks(chunks: list[list[Any]]):
+    """As the columns of a table do, and many texts of a numpy array."""
+    column = attribute_column("x", pa.chunked_array(chunks))
+    assert attribute_values(column, np.arange(len(column))) == [value for chunk in chunks for value in chunk]
+
+
 @pytest.mark.parametrize(("one", "other"), SAME_COLUMN)
 def test_equal_values_are_equal_columns(one: Any, other: Any):
     assert_same(attribute_column("x", one), attribute_column("x", other))
