@@ -1,7 +1,7 @@
 """What the engine is asked and what it answers. No items, no gRPC: token ids and constraints in, beams out."""
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from recall_service.engine.constraint import TokenRange, TrieConstraint
 
 
-class ScoreSpace(Enum):
+class ScoreSpace(StrEnum):
     """What log-probabilities are normalised over."""
 
     VOCABULARY = "VOCABULARY"  # the model's whole vocabulary: the teacher-forced log-probability
@@ -21,7 +21,7 @@ class ScoreSpace(Enum):
     CATALOG = "CATALOG"  # the legal children: exp(score) sums to 1 over the catalogue
 
 
-class SearchMode(Enum):
+class SearchMode(StrEnum):
     """How a catalogue is searched."""
 
     BEAM = "BEAM"  # classic beam search: the best beam_width prefixes of each level

@@ -5,6 +5,7 @@ for its bucket: 10 microseconds an answer where nothing else runs, and more wher
 Knows nothing of what is counted.
 """
 
+import random
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,14 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-_MOST_WAITING = 512  # adding up so many takes 50 microseconds
+# Adding up so many takes some 50 microseconds. A call reports a value each to a dozen tallies: were they of one length,
+# they would all be added up in the same call every so often, and hold it and those behind it up for half a millisecond.
+_FEWEST_WAITING, _MOST_WAITING = 384, 640
+
+
+def _num_waiting() -> int:
+    """How many values may wait in one tally."""
+    return random.randint(_FEWEST_WAITING, _MOST_WAITING)  # noqa: S311  guards no secret
 
 
 class Count:
@@ -25,6 +33,7 @@ class Count:
 
     def __init__(self) -> None:
         self._waiting: list[int] = []
+        self._most_waiting = _num_waiting()
         self._lock = Lock()  # of the total; adding to a list, and taking off its beginning, need none
         self._total = 0
 
@@ -32,7 +41,7 @@ class Count:
         """Count `amount` more."""
         waiting = self._waiting
         waiting.append(amount)
-        if len(waiting) >= _MOST_WAITING:
+        if len(waiting) >= self._most_waiting:
             self.read()
 
     def read(self) -> int:
@@ -57,6 +66,7 @@ class Buckets:
     def __init__(self, edges: Sequence[float]) -> None:
         self._edges = edges
         self._waiting: list[float] = []
+        self._most_waiting = _num_waiting()
         self._lock = Lock()  # of the counts and the sum
         self._counts = np.zeros(len(edges) + 1, np.int64)
         self._sum = 0.0
@@ -66,7 +76,7 @@ class Buckets:
         """Take note of a value. exemplar: labels that lead to an example of it."""
         waiting = self._waiting
         waiting.append(value)
-        if len(waiting) >= _MOST_WAITING:
+        if len(waiting) >= self._most_waiting:
             self.read()
         if exemplar is not None:
             self._exemplars[bisect_left(self._edges, value)] = Exemplar(exemplar, value, time.time())

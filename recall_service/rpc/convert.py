@@ -1,5 +1,7 @@
 """Between the wire's messages and the service's own words. Trusts that requests were validated."""
 
+from functools import lru_cache
+
 from item_catalog.attributes import AttributeKind
 from recall_service.engine.request import Priority, ScoreSpace, SearchMode
 from recall_service.rpc.filter_message import to_filter
@@ -77,24 +79,55 @@ def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> Recal
 
 def encode_response(answer: RecallAnswer, *, request_id: str, attribution_token: str, total_seconds: float) -> bytes:
     """An answer as the serialised RecallResponse that is sent. total_seconds: since the question came."""
-    of_this_call = recall_pb2.RecallResponse(
-        request_id=request_id,
-        completeness=_completeness(answer.short_reason),
-        proven_count=answer.proven_count,
-        served_from=_SERVED_FROM[answer.served_from],
-        bundle=answer.bundle,
-        bundle_version=answer.bundle_version,
-        catalog_version=answer.catalog_version,
-        score_space=_SCORE_SPACE[answer.score_space],
-        beam_width=answer.beam_width,
-        unknown_history_items=answer.unknown_history_items,
-        unknown_excluded_items=answer.unknown_excluded_items,
-        attribution_token=attribution_token,
-        rows_forwarded=answer.rows_forwarded,
-        rows_skipped=answer.rows_skipped,
-    )
+    of_this_call = recall_pb2.RecallResponse(request_id=request_id, attribution_token=attribution_token)
     _fill_timings(answer.timings, total_seconds, of_this_call.timings)
-    return of_this_call.SerializeToString() + answer.items_wire
+    facts = _encode_facts(
+        answer.short_reason,
+        answer.proven_count,
+        answer.served_from,
+        answer.bundle,
+        answer.bundle_version,
+        answer.catalog_version,
+        answer.score_space,
+        answer.beam_width,
+        answer.unknown_history_items,
+        answer.unknown_excluded_items,
+        answer.rows_forwarded,
+        answer.rows_skipped,
+    )
+    return of_this_call.SerializeToString() + facts + answer.items_wire
+
+
+@lru_cache(maxsize=1024)
+def _encode_facts(
+    short_reason: ShortReason | None,
+    proven_count: int,
+    served_from: ServedFrom,
+    bundle: str,
+    bundle_version: str,
+    catalog_version: str,
+    score_space: ScoreSpace,
+    beam_width: int,
+    unknown_history_items: int,
+    unknown_excluded_items: int,
+    rows_forwarded: int,
+    rows_skipped: int,
+) -> bytes:
+    """What is said of an answer as a whole. Cached ones have cost no rows, so that most say one of a few things."""
+    return recall_pb2.RecallResponse(
+        completeness=_completeness(short_reason),
+        proven_count=proven_count,
+        served_from=_SERVED_FROM[served_from],
+        bundle=bundle,
+        bundle_version=bundle_version,
+        catalog_version=catalog_version,
+        score_space=_SCORE_SPACE[score_space],
+        beam_width=beam_width,
+        unknown_history_items=unknown_history_items,
+        unknown_excluded_items=unknown_excluded_items,
+        rows_forwarded=rows_forwarded,
+        rows_skipped=rows_skipped,
+    ).SerializeToString()
 
 
 def fill_logged_answer(answer: RecallAnswer, total_seconds: float, message: request_log_pb2.LoggedAnswer) -> None:

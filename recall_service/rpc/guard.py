@@ -82,10 +82,10 @@ class CallGuard:
             status = status_of(error, call.request_id)
             trailers = trailers_of(error, status, context.time_remaining())
         finally:
-            seconds = time.perf_counter() - started
-            self._rpc_observer.rpc_handled(method, code.name, seconds)
-            self._call_log.ended(method, code.name, seconds, call.facts)
-            self._tracer.end(trace, code.name, call.facts)
+            seconds, code_name = time.perf_counter() - started, code.name
+            self._rpc_observer.rpc_handled(method, code_name, seconds)
+            self._call_log.ended(method, code_name, seconds, call.facts)
+            self._tracer.end(trace, code_name, call.facts)
             if call.on_end is not None:
                 call.on_end(code, call.reason)
         return await context.abort(code, status.message, trailers)  # raises

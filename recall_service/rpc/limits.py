@@ -40,6 +40,8 @@ class Limits:
 
     def enter(self, client: str, scene: str) -> AbstractContextManager[None]:
         """While it lasts, a question counts. Entering raises Overloaded, and counts nothing, at a limit."""
+        if not self._clients and not self._scenes:
+            return self._none
         bounds = []
         if (most := self._clients.get(client, self._clients.get(ANY_OTHER))) is not None:
             bounds.append((("client_limit", client), most))

@@ -5,7 +5,6 @@ by gRPC, so that nothing of a call that is not let in is read at all.
 """
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,7 @@ from recall_service.rpc.guard import CallGuard, caller_left, end_by_caller
 from recall_service.rpc.limits import Limits
 from recall_service.rpc.observer import CallTracer
 from recall_service.rpc.recall_log import RecallLog, RecallUnderWay
-from recall_service.rpc.request_id import choose_request_id
+from recall_service.rpc.request_id import choose_request_id, random_id
 from recall_service.rpc.status import code_of, failure_of, reason_of
 from recall_service.rpc.validation import Request, check_batch, check_recall, find_bundle, read_message
 from recall_service.serving.hooks import Observer
@@ -132,7 +131,7 @@ class RecallServicer:
         response = encode_response(
             answer,
             request_id=recall.request_id,
-            attribution_token=secrets.token_urlsafe(16),
+            attribution_token=random_id(),
             total_seconds=recall.total_seconds,
         )
         self._observer.stage("serialize", time.perf_counter() - started)

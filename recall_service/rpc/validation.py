@@ -7,7 +7,7 @@ is well formed.
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -26,15 +26,11 @@ MAX_HISTORY_ITEMS = 10_000
 MAX_EXCLUDED_ITEMS = 10_000
 MAX_ITEM_ID_BYTES = 256
 
-_MAX_BYTES = {"request_id": MAX_REQUEST_ID_BYTES, "user_id": MAX_USER_ID_BYTES, "scene": MAX_SCENE_BYTES}
 _MAX_BYTES_OF_CHARACTER = 4  # in UTF-8
 _MAX_REMEMBERED_BYTES = 1024  # of a filter
-_ENUMS = {
-    "cache_mode": recall_pb2.CacheMode,
-    "search_mode": recall_pb2.SearchMode,
-    "priority": recall_pb2.Priority,
-}
-_KNOWN_VALUES = {field: frozenset(kind.values()) for field, kind in _ENUMS.items()}
+_CACHE_MODES = frozenset(recall_pb2.CacheMode.values())
+_SEARCH_MODES = frozenset(recall_pb2.SearchMode.values())
+_PRIORITIES = frozenset(recall_pb2.Priority.values())
 
 _Attributes: TypeAlias = tuple[tuple[str, AttributeKind], ...]
 Request = TypeVar("Request", bound=Message)
@@ -79,10 +75,9 @@ def check_recall(request: recall_pb2.RecallRequest, bundle: BundleInfo, prefix: 
 
 
 def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterator[Violation]:
-    for field, max_bytes in _MAX_BYTES.items():
-        value = getattr(request, field)
-        if len(value) * _MAX_BYTES_OF_CHARACTER > max_bytes:
-            yield from _too_long(field, value, max_bytes)
+    yield from _too_long("request_id", request.request_id, MAX_REQUEST_ID_BYTES)
+    yield from _too_long("user_id", request.user_id, MAX_USER_ID_BYTES)
+    yield from _too_long("scene", request.scene, MAX_SCENE_BYTES)
     context, num_tokens = request.WhichOneof("context"), 0
     if context is None:
         yield Violation("context", "neither history nor prompt is given; give one of them")
@@ -101,12 +96,12 @@ def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterat
         yield from _id_violations("exclude_item_ids", request.exclude_item_ids, MAX_EXCLUDED_ITEMS)
     if request.exclude_history and context != "history":
         yield Violation("exclude_history", "true, and no history is given; give one, or leave it out")
-    for field, known_values in _KNOWN_VALUES.items():
-        value = getattr(request, field)
-        if value not in known_values:
-            kind = _ENUMS[field]
-            known = ", ".join(kind.keys())
-            yield Violation(field, f"{value} is not a {kind.DESCRIPTOR.name}; give one of {known}")
+    if request.cache_mode not in _CACHE_MODES:
+        yield _unknown("cache_mode", request.cache_mode, recall_pb2.CacheMode)
+    if request.search_mode not in _SEARCH_MODES:
+        yield _unknown("search_mode", request.search_mode, recall_pb2.SearchMode)
+    if request.priority not in _PRIORITIES:
+        yield _unknown("priority", request.priority, recall_pb2.Priority)
 
 
 def _history_violations(item_ids: Sequence[str]) -> Iterator[Violation]:
@@ -131,8 +126,8 @@ def _id_violations(field: str, item_ids: Sequence[str], max_ids: int) -> Iterato
 
 def _all_fit(item_ids: Sequence[str]) -> bool:
     """Whether plainly no id is empty or too long: told in bulk, for nearly every list is sound."""
-    lengths = list(map(len, item_ids))
-    return min(lengths) > 0 and max(lengths) * _MAX_BYTES_OF_CHARACTER <= MAX_ITEM_ID_BYTES
+    ids = tuple(item_ids)  # a message makes its strings anew at every reading
+    return all(ids) and max(map(len, ids)) * _MAX_BYTES_OF_CHARACTER <= MAX_ITEM_ID_BYTES
 
 
 def _filter_violations(message: recall_pb2.Filter, attributes: _Attributes) -> Sequence[Violation]:
@@ -161,6 +156,12 @@ def _check_filter(message: recall_pb2.Filter, attributes: _Attributes) -> None:
         raise InvalidRequest(violations)
 
 
-def _too_long(field: str, value: str, max_bytes: int) -> Iterator[Violation]:
-    if (num_bytes := len(value.encode())) > max_bytes:
-        yield Violation(field, f"{num_bytes:,} bytes; give at most {max_bytes}")
+def _too_long(field: str, value: str, max_bytes: int) -> Sequence[Violation]:
+    if len(value) * _MAX_BYTES_OF_CHARACTER <= max_bytes or (num_bytes := len(value.encode())) <= max_bytes:
+        return ()
+    return (Violation(field, f"{num_bytes:,} bytes; give at most {max_bytes}"),)
+
+
+def _unknown(field: str, number: int, kind: Any) -> Violation:
+    """A number that is no value of `kind`, an enum of the contract."""
+    return Violation(field, f"{number} is not a {kind.DESCRIPTOR.name}; give one of {', '.join(kind.keys())}")

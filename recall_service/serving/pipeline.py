@@ -214,9 +214,10 @@ class Pipeline:
 def _sizes(query: RecallQuery, info: BundleInfo) -> tuple[int, int]:
     """How many items, and how wide a beam: as asked, or the default. Raises InvalidRequest for too much."""
     num_tokens = len(query.prompt or ())
-    too_large = size_violations(info, num_items=query.num_items, beam_width=query.beam_width, num_tokens=num_tokens)
-    if violations := list(too_large):
-        raise InvalidRequest(violations)
+    if too_large := size_violations(
+        info, num_items=query.num_items, beam_width=query.beam_width, num_tokens=num_tokens
+    ):
+        raise InvalidRequest(too_large)
     num_items = query.num_items or info.default_num_items
     proven = query.search_mode is SearchMode.PROVEN
     default_width = min(num_items, info.max_beam_width) if proven else info.default_beam_width

@@ -1,7 +1,7 @@
 """The service's own words for a question and its answer; `rpc` translates them to and from the wire."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from item_catalog.filtering.filters import Filter
 from recall_service.engine.request import Priority, ScoreSpace, SearchMode
 
 
-class CacheMode(Enum):
+class CacheMode(StrEnum):
     """How a question uses the result cache."""
 
     USE = "use"  # answer from it, store into it
@@ -20,7 +20,7 @@ class CacheMode(Enum):
     BYPASS = "bypass"  # neither look nor store
 
 
-class ServedFrom(Enum):
+class ServedFrom(StrEnum):
     """Who answered."""
 
     ENGINE = "engine"
@@ -28,7 +28,7 @@ class ServedFrom(Enum):
     SHARED_CACHE = "redis"
 
 
-class ShortReason(Enum):
+class ShortReason(StrEnum):
     """Why there are fewer items than were asked for."""
 
     CATALOG_EXHAUSTED = "catalog_exhausted"

@@ -42,11 +42,10 @@ def cache_key(
     """
     if (history is None) == (prompt is None):
         raise ValueError("cache_key: give exactly one of history and prompt")
-    parts = [
-        _integers([FORMAT_VERSION, beam_width, num_items, include_steps]),
-        _few_strings(bundle, bundle_version, catalog_version, score_space.value, search_mode.value),
-        _strings(history) if history is not None else _integers(prompt or ()),
-    ]
+    of_all = _shared(
+        (beam_width, num_items, include_steps), bundle, bundle_version, catalog_version, score_space, search_mode
+    )
+    parts = [of_all, _strings(history) if history is not None else _integers(prompt or ())]
     if wanted is not None or exclude_item_ids or exclude_history:
         parts.append(_narrowing(wanted, exclude_item_ids, exclude_history=exclude_history))
     return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
@@ -64,9 +63,9 @@ def _strings(values: Sequence[str]) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _few_strings(*values: str) -> bytes:
-    """As `_strings`, for the few that every question of a bundle has in common."""
-    return _strings(values)
+def _shared(integers: Sequence[int], *strings: str) -> bytes:
+    """What most questions of a bundle have in common."""
+    return _integers([FORMAT_VERSION, *integers]) + _strings(strings)
 
 
 def _integers(values: Sequence[int]) -> bytes:
