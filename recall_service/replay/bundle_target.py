@@ -64,6 +64,6 @@ class BundleTarget:
 
     async def _answer(self, asked: Asked, timeout_seconds: float) -> RecallAnswer:
         assert self._pipeline is not None, "open comes first"
-        check_recall(asked.request, find_bundle(self._pipeline.bundles(), asked.request.bundle))
-        query = to_query(asked.request, time.monotonic() + timeout_seconds)
+        history = check_recall(asked.request, find_bundle(self._pipeline.bundles(), asked.request.bundle))
+        query = to_query(asked.request, history, time.monotonic() + timeout_seconds)
         return await self._pipeline.recall(query._replace(cache_mode=CacheMode.BYPASS), asked.request.scene)

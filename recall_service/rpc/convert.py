@@ -57,12 +57,14 @@ _ATTRIBUTE_TYPE = {
 }
 
 
-def to_query(request: recall_pb2.RecallRequest, deadline: float | None) -> RecallQuery:
-    """A validated request as a question; `deadline` in seconds of `time.monotonic()`."""
-    asks_by_history = request.WhichOneof("context") == "history"
+def to_query(request: recall_pb2.RecallRequest, history: tuple[str, ...], deadline: float | None) -> RecallQuery:
+    """A validated request as a question.
+
+    history: as validation has read it, empty for a prompt. deadline: in seconds of `time.monotonic()`.
+    """
     return RecallQuery(
-        history=tuple(request.history.item_ids) if asks_by_history else None,
-        prompt=None if asks_by_history else tuple(request.prompt.token_ids),
+        history=history or None,
+        prompt=None if history else tuple(request.prompt.token_ids),
         bundle=request.bundle,
         num_items=request.num_items,
         beam_width=request.beam_width,

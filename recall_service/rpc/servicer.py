@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -30,6 +30,7 @@ from recall_service.serving.query import RecallQuery
 from recall_service.stubs.recall.v1 import recall_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Checked = TypeVar("Checked")
 
 
 class RecallServicer:
@@ -138,11 +139,13 @@ class RecallServicer:
         return response
 
     def _question(self, request: recall_pb2.RecallRequest, deadline: float | None, prefix: str) -> RecallQuery:
-        self._validate(lambda: check_recall(request, find_bundle(self._backend.bundles(), request.bundle), prefix))
+        history = self._validate(
+            lambda: check_recall(request, find_bundle(self._backend.bundles(), request.bundle), prefix)
+        )
         if deadline is not None and deadline <= time.monotonic():
             self._observer.rejected("deadline")
             raise DeadlineExpired("queue")
-        return to_query(request, deadline)
+        return to_query(request, history, deadline)
 
     def _read(self, kind: type[Request], wire: bytes) -> Request:
         """Raises InvalidRequest for what is no message of that kind."""
@@ -152,11 +155,11 @@ class RecallServicer:
             self._observer.rejected("invalid")
             raise
 
-    def _validate(self, check: Callable[[], None]) -> None:
-        """Time `check`, and count what it refuses."""
+    def _validate(self, check: Callable[[], Checked]) -> Checked:
+        """What `check` returns; it is timed, and what it refuses is counted."""
         started = time.perf_counter()
         try:
-            check()
+            return check()
         except (InvalidRequest, UnknownVersion):
             self._observer.rejected("invalid")
             raise

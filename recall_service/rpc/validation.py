@@ -67,11 +67,37 @@ def check_batch(num_requests: int, max_requests: int) -> None:
         raise InvalidRequest([Violation("requests", f"{num_requests:,} entries; give 1 to {max_requests:,}")])
 
 
-def check_recall(request: recall_pb2.RecallRequest, bundle: BundleInfo, prefix: str = "") -> None:
-    """Raise InvalidRequest with all violations, their field paths led by `prefix`."""
-    violations = [Violation(prefix + field, description) for field, description in _violations(request, bundle)]
-    if violations:
-        raise InvalidRequest(violations)
+def check_recall(request: recall_pb2.RecallRequest, bundle: BundleInfo, prefix: str = "") -> tuple[str, ...]:
+    """Raise InvalidRequest with all violations, their field paths led by `prefix`.
+
+    Returns the history, empty where none is given: a message makes its strings anew whenever it is read.
+    """
+    item_ids = request.history.item_ids
+    history = tuple(item_ids) if len(item_ids) <= MAX_HISTORY_ITEMS else ()
+    if not _is_plainly_sound(request, history, bundle):
+        violations = [Violation(prefix + field, description) for field, description in _violations(request, bundle)]
+        if violations:
+            raise InvalidRequest(violations)
+    return history
+
+
+def _is_plainly_sound(request: recall_pb2.RecallRequest, history: Sequence[str], bundle: BundleInfo) -> bool:
+    """Whether it has no violation, told at once of nearly every request: False does not say that there is one."""
+    return (
+        bool(history)
+        and all(history)
+        and max(map(len, history)) * _MAX_BYTES_OF_CHARACTER <= MAX_ITEM_ID_BYTES
+        and len(request.request_id) * _MAX_BYTES_OF_CHARACTER <= MAX_REQUEST_ID_BYTES
+        and len(request.user_id) * _MAX_BYTES_OF_CHARACTER <= MAX_USER_ID_BYTES
+        and len(request.scene) * _MAX_BYTES_OF_CHARACTER <= MAX_SCENE_BYTES
+        and request.num_items <= bundle.max_num_items
+        and request.beam_width <= bundle.max_beam_width
+        and not request.exclude_item_ids
+        and not request.HasField("filter")
+        and request.cache_mode in _CACHE_MODES
+        and request.search_mode in _SEARCH_MODES
+        and request.priority in _PRIORITIES
+    )
 
 
 def _violations(request: recall_pb2.RecallRequest, bundle: BundleInfo) -> Iterator[Violation]:

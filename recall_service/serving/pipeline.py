@@ -92,6 +92,9 @@ class Pipeline:
             exclude_history=query.exclude_history,
         )
         asked = time.monotonic()
+        if query.cache_mode is CacheMode.USE and (fresh := self._cache.fresh(key)) is not None:
+            self._tracer.span("cache", asked, time.monotonic(), result=fresh.served_from.value)
+            return fresh
         resolved = partial(query._replace, num_items=num_items, beam_width=beam_width)  # costs, and most are cached
         try:
             answer = await self._cache.answer(

@@ -1,5 +1,6 @@
 """Counters and histograms against prometheus_client's own, and under threads."""
 
+import random
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -86,6 +87,21 @@ def test_what_waits_is_bounded_though_nobody_scrapes() -> None:
         buckets.observe(1.0)
     assert len(count._waiting) < 1_000
     assert len(buckets._waiting) < 1_000
+
+
+def test_those_told_of_the_same_calls_are_added_up_in_different_ones() -> None:
+    """Or one call in some hundreds would wait for all of them."""
+    random.seed(5)
+    registry = CollectorRegistry()
+    tallies = [Histogram(f"seconds_{number}", "Some.", [], EDGES, registry).labels() for number in range(12)]
+    most_at_once = 0
+    for _ in range(3_000):
+        before = [len(buckets._waiting) for buckets in tallies]
+        for buckets in tallies:
+            buckets.observe(1.0)
+        added_up = sum(len(buckets._waiting) <= waited for buckets, waited in zip(tallies, before, strict=True))
+        most_at_once = max(most_at_once, added_up)
+    assert 1 <= most_at_once <= 3
 
 
 def test_an_exemplar_stands_at_its_bucket_until_the_next() -> None:

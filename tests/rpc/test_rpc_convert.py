@@ -41,7 +41,7 @@ def test_a_request_by_history_becomes_a_question_field_by_field() -> None:
         include_steps=True,
         search_mode="SEARCH_MODE_PROVEN",
     )
-    assert to_query(request, 12.5) == RecallQuery(
+    assert to_query(request, ("x", "y"), 12.5) == RecallQuery(
         history=("x", "y"),
         bundle="main",
         num_items=7,
@@ -67,7 +67,7 @@ def test_values_keep_their_types() -> None:
     """Python holds 1, 1.0 and True equal; a catalogue does not."""
     values = [{"integer": 1}, {"number": 1.0}, {"boolean": True}, {"text": "1"}]
     message = recall_pb2.Filter(predicates=[{"attribute": "any", "in": {"values": values}}])
-    wanted = to_query(by_history(filter=message), None).filter
+    wanted = to_query(by_history(filter=message), ("a",), None).filter
     assert wanted is not None
     (predicate,) = wanted.predicates
     assert isinstance(predicate, IsIn)
@@ -75,11 +75,11 @@ def test_values_keep_their_types() -> None:
 
 
 def test_a_filter_without_predicates_is_none() -> None:
-    assert to_query(by_history(filter=recall_pb2.Filter()), None) == to_query(by_history(), None)
+    assert to_query(by_history(filter=recall_pb2.Filter()), ("a",), None) == to_query(by_history(), ("a",), None)
 
 
 def test_a_request_by_prompt_has_no_history() -> None:
-    assert to_query(by_prompt(5, 2**32 - 1), None) == RecallQuery(prompt=(5, 2**32 - 1))
+    assert to_query(by_prompt(5, 2**32 - 1), (), None) == RecallQuery(prompt=(5, 2**32 - 1))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_request_by_prompt_has_no_history() -> None:
     ],
 )
 def test_every_cache_mode_of_the_contract_has_a_meaning(name: str, mode: CacheMode) -> None:
-    assert to_query(by_history(cache_mode=f"CACHE_MODE_{name}"), None).cache_mode is mode
+    assert to_query(by_history(cache_mode=f"CACHE_MODE_{name}"), ("a",), None).cache_mode is mode
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_every_cache_mode_of_the_contract_has_a_meaning(name: str, mode: CacheMo
     [("UNSPECIFIED", SearchMode.BEAM), ("BEAM", SearchMode.BEAM), ("PROVEN", SearchMode.PROVEN)],
 )
 def test_every_search_mode_of_the_contract_has_a_meaning(name: str, mode: SearchMode) -> None:
-    assert to_query(by_history(search_mode=f"SEARCH_MODE_{name}"), None).search_mode is mode
+    assert to_query(by_history(search_mode=f"SEARCH_MODE_{name}"), ("a",), None).search_mode is mode
 
 
 def test_an_answer_becomes_a_response_field_by_field() -> None:

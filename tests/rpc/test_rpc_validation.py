@@ -1,9 +1,13 @@
 """Every violation at once, each with its field path."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recall_service.errors import InvalidRequest, NotReady, UnknownVersion
-from recall_service.rpc.validation import check_batch, check_recall, find_bundle
+from recall_service.rpc.validation import _violations, check_batch, check_recall, find_bundle
 from recall_service.stubs.recall.v1 import recall_pb2
 from tests.rpc.fake_backend import MAIN, SMALL, by_history, by_prompt
 
@@ -36,6 +40,7 @@ def violated_fields(request: recall_pb2.RecallRequest, prefix: str = "") -> list
         pytest.param(by_history(beam_width=401), ["beam_width"], id="beam_width"),
         pytest.param(by_history(cache_mode=4), ["cache_mode"], id="unknown cache mode"),
         pytest.param(by_history(search_mode=3), ["search_mode"], id="unknown search mode"),
+        pytest.param(by_history(priority=4), ["priority"], id="unknown priority"),
         pytest.param(by_history(request_id="r" * 129), ["request_id"], id="request_id"),
         pytest.param(by_history(user_id="u" * 257), ["user_id"], id="user_id"),
         pytest.param(by_history(scene="s" * 65), ["scene"], id="scene"),
@@ -59,6 +64,47 @@ def test_each_violation_names_its_field(request_: recall_pb2.RecallRequest, fiel
 )
 def test_what_is_just_within_the_limits_passes(request_: recall_pb2.RecallRequest) -> None:
     check_recall(request_, MAIN)
+
+
+def texts(most: int) -> st.SearchStrategy[str]:
+    """Such that are about as long as they may be, in characters of one byte and of four."""
+    return st.builds(
+        str.__mul__, st.sampled_from("a\N{PILE OF POO}"), st.sampled_from([0, 1, most // 4, most, most + 1])
+    )
+
+
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "request_id": texts(128),
+    "user_id": texts(256),
+    "scene": texts(64),
+    "num_items": st.sampled_from([0, 200, 201]),
+    "beam_width": st.sampled_from([0, 400, 401]),
+    "cache_mode": st.sampled_from([0, 3, 4, -1]),
+    "search_mode": st.sampled_from([0, 2, 3]),
+    "priority": st.sampled_from([0, 3, 4]),
+    "exclude_history": st.booleans(),
+    "exclude_item_ids": st.lists(texts(256), max_size=2),
+    "filter": st.sampled_from([{}, {"predicates": [{"attribute": "prize", "in": {"values": [{"integer": 1}]}}]}]),
+}
+CONTEXTS = st.one_of(
+    st.just({"history": {"item_ids": ["a"]}}),
+    st.just({}),
+    st.fixed_dictionaries({"history": st.fixed_dictionaries({"item_ids": st.lists(texts(256), max_size=3)})}),
+    st.fixed_dictionaries({"history": st.fixed_dictionaries({"item_ids": st.just(["a"] * 10_001)})}),
+    st.fixed_dictionaries({"prompt": st.fixed_dictionaries({"token_ids": st.lists(st.just(1), max_size=2)})}),
+)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@given(data=st.data())
+def test_what_is_told_sound_at_once_has_no_violation(field: str, data: st.DataObject) -> None:
+    request = recall_pb2.RecallRequest(**data.draw(CONTEXTS), **{field: data.draw(FIELDS[field])})
+    if expected := list(_violations(request, MAIN)):
+        with pytest.raises(InvalidRequest) as caught:
+            check_recall(request, MAIN)
+        assert caught.value.violations == expected
+    else:
+        assert check_recall(request, MAIN) == tuple(request.history.item_ids)
 
 
 def test_all_violations_are_found_in_one_go() -> None:

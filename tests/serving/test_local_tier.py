@@ -28,6 +28,23 @@ def test_gives_back_what_it_was_given_as_its_own(observer: CountingObserver) -> 
     assert observer.requests == {("local", "miss"): 1, ("local", "hit"): 1}
 
 
+def test_a_fresh_answer_is_counted_by_whoever_gives_it(observer: CountingObserver) -> None:
+    tier = LocalTier(max_bytes=1_000_000, time_to_live=TimeToLive(0.02, 0.0, 60.0), observer=observer)
+    assert tier.get_fresh(b"key") is None
+    tier.put(b"key", make_answer(beam_width=7))
+    fresh = tier.get_fresh(b"key")
+    assert fresh is not None
+    assert (fresh.beam_width, fresh.served_from) == (7, ServedFrom.LOCAL_CACHE)
+    assert observer.requests == {("local", "hit"): 1}
+    time.sleep(0.025)
+    assert tier.get_fresh(b"key") is None
+    assert observer.requests == {("local", "hit"): 1}
+    kept = tier.get(b"key")
+    assert kept is not None
+    assert kept.is_stale
+    assert observer.requests == {("local", "hit"): 1, ("local", "stale"): 1}
+
+
 def test_the_least_recently_used_answer_leaves_first(observer: CountingObserver) -> None:
     tier = make_tier(2 * ROOM_FOR_ONE, observer)
     tier.put(b"first", make_answer())

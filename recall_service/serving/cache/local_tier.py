@@ -31,6 +31,19 @@ class LocalTier:
             lambda kept: resident_bytes(kept.answer),
         )
 
+    def get_fresh(self, key: bytes) -> RecallAnswer | None:
+        """The answer under `key` if it is fresh, counted as by `get`; None goes uncounted, for `get` is asked next."""
+        started = time.perf_counter()
+        try:
+            kept = self._answers[key]
+        except KeyError:
+            return None
+        if kept.is_stale:
+            return None
+        self._observer.cache_operation("local", "get", time.perf_counter() - started)
+        self._observer.cache_request("local", "hit")
+        return kept.answer
+
     def get(self, key: bytes) -> KeptAnswer | None:
         """The answer under `key`, served from this tier, or None."""
         started = time.perf_counter()
