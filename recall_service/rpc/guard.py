@@ -27,8 +27,10 @@ def caller_left(error: BaseException) -> bool:
     cancelled comes from a future cancelled inside the server: grpc.aio takes the two for the same and would send
     nothing, so that the caller waits until its deadline (grpc issue 29248).
     """
+    if not isinstance(error, asyncio.CancelledError):
+        return False
     task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return task is not None and task.cancelling() > 0
 
 
 def end_by_caller(context: grpc.aio.ServicerContext[Any, Any]) -> tuple[grpc.StatusCode, str]:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,6 +75,10 @@ class Pipeline:
     async def _answer(self, query: RecallQuery, progress: _Progress) -> RecallAnswer:
         live = self._registry.pin(query.bundle)
         num_items, beam_width = _sizes(query, live.info)
+        if query.cache_mode is not CacheMode.USE:
+            # Nobody but the engine can answer. Under overload most are refused, here in half the time that it takes
+            # from within the cache: the engine's thread gets no further while the interpreter is busy with refusals.
+            live.runner.gate.check(_demand(query, beam_width, live))
         key = cache_key(
             bundle=live.info.name,
             bundle_version=live.info.version,
@@ -95,13 +98,13 @@ class Pipeline:
         if query.cache_mode is CacheMode.USE and (fresh := self._cache.fresh(key)) is not None:
             self._tracer.span("cache", asked, time.monotonic(), result=fresh.served_from.value)
             return fresh
-        resolved = partial(query._replace, num_items=num_items, beam_width=beam_width)  # costs, and most are cached
+        query = query._replace(num_items=num_items, beam_width=beam_width)
         try:
             answer = await self._cache.answer(
                 key,
                 query.cache_mode,
-                lambda: self._compute(resolved(), live, progress, asked),
-                lambda: self._recompute(resolved(), live),
+                lambda: self._compute(query, live, progress, asked),
+                lambda: self._recompute(query, live),
                 seconds=None if query.deadline is None else query.deadline - asked,
                 lane=bytes([query.priority]),
             )
@@ -122,7 +125,7 @@ class Pipeline:
         progress.computed = True
         started = time.monotonic()
         self._tracer.span("cache", asked, started, result="miss" if query.cache_mode is CacheMode.USE else "bypass")
-        live.runner.gate.check(_demand(query, live))  # a refusal must cost little: under overload most are refused
+        live.runner.gate.check(_demand(query, query.beam_width, live))  # before the prompt is made, for nothing
         prompt, num_unknown = await look_up(len(query.history or ()), _prompt, query, live)
         ended = time.monotonic()
         self._observer.stage("prompt", ended - started)
@@ -227,11 +230,11 @@ def _sizes(query: RecallQuery, info: BundleInfo) -> tuple[int, int]:
     return num_items, query.beam_width or default_width
 
 
-def _demand(query: RecallQuery, live: LiveBundle) -> Demand:
+def _demand(query: RecallQuery, beam_width: int, live: LiveBundle) -> Demand:
     num_items = min(len(query.history or ()), live.info.max_history)
     return Demand(
         prompt_len=live.bundle.template.length(num_items) if query.prompt is None else len(query.prompt),
-        beam_width=query.beam_width,
+        beam_width=beam_width,
         path_len=live.bundle.constraint.num_steps,
         priority=query.priority,
         deadline=query.deadline,

@@ -77,19 +77,23 @@ async def test_what_waits_is_seen_while_a_step_goes_on(
     served.registry.close()
 
 
-async def test_a_refusal_counts_by_the_limit_that_was_met(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", CacheMode)
+async def test_a_refusal_counts_by_the_limit_that_was_met(
+    served: Served, mode: CacheMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow_down(served, monkeypatch, 0.05, num_forwards=15)
     for number in range(4):
         await served.recall((f"item-{number:03d}",))
     patient = asyncio.create_task(served.recall(("item-010",)))
     await until(lambda: served.live().runner.gate.num_inside == 1)
-    before = len(served.observer.of("stage"))
+    num_stages, num_asked = len(served.observer.of("stage")), len(served.observer.of("cache_request"))
     with pytest.raises(Overloaded):
-        await served.recall(("item-011",), deadline=time.monotonic() + 0.05)
+        await served.recall(("item-011",), cache_mode=mode, deadline=time.monotonic() + 0.05)
     assert served.observer.of("rejected") == [("rejected", "deadline")]
-    stages = [name for _, name in served.observer.of("stage")[before:]]
-    assert "cache_get" in stages
-    assert "prompt" not in stages  # nothing is done for what is refused
+    stages = [name for _, name in served.observer.of("stage")[num_stages:]]
+    asked = [result for _, _, result in served.observer.of("cache_request")[num_asked:]]
+    # Nothing is done for what is refused, but a look for an answer where one may be used.
+    assert (stages, asked) == ((["cache_get"], ["miss"]) if mode is CacheMode.USE else ([], []))
     await patient
 
 
