@@ -1,7 +1,9 @@
 """Cached answers of many items beside an echo of as many bytes: answers per second, and what p99 the answer adds.
 
 Rounds go to one server and the other in turn, so that what else the machine does meets both alike. Throughput is that
-of a client that always has calls under way; latency is at half of the cached answers' throughput, the same for both.
+of a client that always has calls under way. Latency is at half of the cached answers' throughput, the same for all;
+there a third server takes its turn, an echo that is busy for as long as a cached answer costs more than an echo. What
+p99 that adds is due to the queue before it and to the machine, and not to what the time is spent on.
 """
 
 import asyncio
@@ -36,7 +38,7 @@ def measure(load: LoadSettings, tell: Callable[[str], None]) -> dict[str, Any]:
         with recall_server(directory) as cached:
             num_bytes = asyncio.run(_fill_cache(cached.address))
             with echo_server(num_bytes) as echo:
-                return asyncio.run(_compare(echo, cached, load, tell)) | {"answer_bytes": num_bytes}
+                return asyncio.run(_compare(echo, cached, num_bytes, load, tell)) | {"answer_bytes": num_bytes}
 
 
 def measure_echo(load: LoadSettings, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -66,35 +68,43 @@ async def _fill_cache(address: str) -> int:
     return len(wire)
 
 
-async def _compare(echo: Server, cached: Server, load: LoadSettings, tell: Callable[[str], None]) -> dict[str, Any]:
+async def _compare(
+    echo: Server, cached: Server, num_bytes: int, load: LoadSettings, tell: Callable[[str], None]
+) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
-        asks: list[tuple[Server, Ask]] = []
-        for server in (echo, cached):
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address))
-            asks.append((server, channel.unary_unary(RECALL)))
+
+        async def connect(server: Server) -> Ask:
+            return (await stack.enter_async_context(grpc.aio.insecure_channel(server.address))).unary_unary(RECALL)
+
+        asks = [(server, await connect(server)) for server in (echo, cached)]
         tell("echo and cached: as much as they take")
         full = [[await _throughput(server, ask, load) for server, ask in asks] for _ in range(load.rounds)]
         of_echo, of_cached = (list(rounds) for rounds in zip(*full, strict=True))
         rate = statistics.median(found.per_second for found in of_cached) / 2
-        tell(f"echo and cached: {rate:,.0f} calls per second")
+        echo_cpu, cached_cpu = (statistics.median(found.cpu_us for found in rounds) for rounds in (of_echo, of_cached))
+        busy = stack.enter_context(echo_server(num_bytes, busy_us=cached_cpu - echo_cpu))
+        all_asks = [*(ask for _, ask in asks), await connect(busy)]
+        tell(f"echo, cached and busy echo: {rate:,.0f} calls per second")
         half = [
             [
                 latencies(await send_at_rate(ask, questions(), seconds=load.seconds, rate=rate, seed=seed))
-                for _, ask in asks
+                for ask in all_asks
             ]
             for seed in range(load.rounds)
         ]
-    echo_half, cached_half = (_medians(list(rounds)) for rounds in zip(*half, strict=True))
+    echo_half, cached_half, busy_half = (_medians(list(rounds)) for rounds in zip(*half, strict=True))
     return {
         "echo_qps": round(statistics.median(found.per_second for found in of_echo)),
         "cached_qps": round(statistics.median(found.per_second for found in of_cached)),
         "cached_ratio": round(statistics.median(pair[1].per_second / pair[0].per_second for pair in full), 3),
-        "echo_cpu_us": round(statistics.median(found.cpu_us for found in of_echo), 1),
-        "cached_cpu_us": round(statistics.median(found.cpu_us for found in of_cached), 1),
+        "echo_cpu_us": round(echo_cpu, 1),
+        "cached_cpu_us": round(cached_cpu, 1),
         "half_load_qps": round(rate),
         "echo_half_load": echo_half._asdict(),
         "cached_half_load": cached_half._asdict(),
+        "busy_echo_half_load": busy_half._asdict(),
         "cached_p99_added_ms": round(cached_half.p99_ms - echo_half.p99_ms, 3),
+        "busy_p99_added_ms": round(busy_half.p99_ms - echo_half.p99_ms, 3),
     }
 
 

@@ -1,10 +1,11 @@
-"""The limit of the stack: `python -m benchmarks.service_echo NUM_BYTES`, a grpc.aio server that does nothing.
+"""The limit of the stack: `python -m benchmarks.service_echo NUM_BYTES BUSY_US`, a grpc.aio server that does nothing.
 
-It answers every Recall with the same bytes, so many of them, on the event loop of the service. Writes its port, and
-serves until it is ended.
+It answers every Recall with the same bytes, so many of them, on the event loop of the service, which it first keeps
+busy for so many microseconds. Writes its port, and serves until it is ended.
 """
 
 import sys
+import time
 from typing import Any
 
 import grpc
@@ -13,12 +14,15 @@ from recall_service.event_loop import run
 from recall_service.rpc.server import SERVICE_NAME
 
 
-async def main(num_bytes: int) -> None:
+async def main(num_bytes: int, busy_us: float) -> None:
     """Serve on a free port of the loopback interface."""
     answer = bytes(num_bytes)
 
     async def echo(request: bytes, context: Any) -> bytes:
         del request, context
+        until = time.perf_counter() + busy_us / 1e6
+        while time.perf_counter() < until:
+            pass
         return answer
 
     server = grpc.aio.server()
@@ -30,4 +34,4 @@ async def main(num_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    run(main(int(sys.argv[1])))
+    run(main(int(sys.argv[1]), float(sys.argv[2])))

@@ -104,9 +104,9 @@ def stub_server(directory: Path, step_seconds: float, max_rows: int) -> Iterator
 
 
 @contextmanager
-def echo_server(num_bytes: int) -> Iterator[Server]:
-    """A server whose every answer is `num_bytes` long and costs nothing."""
-    with _process(["-m", "benchmarks.service_echo", str(num_bytes)]) as (process, line):
+def echo_server(num_bytes: int, *, busy_us: float = 0.0) -> Iterator[Server]:
+    """A server whose every answer is `num_bytes` long, and costs nothing but so many microseconds of its event loop."""
+    with _process(["-m", "benchmarks.service_echo", str(num_bytes), str(busy_us)]) as (process, line):
         yield Server(process, f"127.0.0.1:{int(line)}")
 
 

@@ -7,8 +7,9 @@ import time
 import grpc
 import pytest
 
-from benchmarks import service, service_overload
+from benchmarks import service, service_cached, service_overload
 from benchmarks.service_load import Outcome, answers_per_second, latencies, send_at_rate
+from benchmarks.service_servers import echo_server
 
 QUESTIONS = [b"a", b"b", b"c"]
 
@@ -75,8 +76,19 @@ def test_cached_answers_are_measured_beside_an_echo_of_their_size(capsys: pytest
     assert found["cached_qps"] > 0
     assert found["cached_ratio"] == pytest.approx(found["cached_qps"] / found["echo_qps"], abs=0.01)
     assert found["half_load_qps"] == pytest.approx(found["cached_qps"] / 2, abs=1)
-    added = found["cached_half_load"]["p99_ms"] - found["echo_half_load"]["p99_ms"]
-    assert found["cached_p99_added_ms"] == pytest.approx(added, abs=0.01)
+    for name, half_load in (("cached", "cached_half_load"), ("busy", "busy_echo_half_load")):
+        added = found[half_load]["p99_ms"] - found["echo_half_load"]["p99_ms"]
+        assert found[f"{name}_p99_added_ms"] == pytest.approx(added, abs=0.01)
+
+
+async def test_an_echo_is_busy_for_as_long_as_it_is_told() -> None:
+    with echo_server(10, busy_us=2_000) as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            ask = channel.unary_unary(service_cached.RECALL)
+            started = time.perf_counter()
+            answers = [await ask(b"") for _ in range(20)]
+    assert answers == [bytes(10)] * 20
+    assert time.perf_counter() - started >= 20 * 0.002
 
 
 def outcomes(code: grpc.StatusCode, *seconds: float, since: float = 0.0) -> list[Outcome]:
