@@ -12,6 +12,26 @@ from tests.serving.cache_fakes import CountingObserver, make_answer, stored_part
 ROOM_FOR_ONE = resident_bytes(make_answer())
 
 
+class Clock:
+    """`time.monotonic`, which goes on only when told: how long the test itself takes then changes nothing."""
+
+    def __init__(self) -> None:
+        self._now = 1_000.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def wait(self, seconds: float) -> None:
+        self._now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
 def make_tier(max_bytes: int, observer: CountingObserver, seconds: float = 60.0) -> LocalTier:
     return LocalTier(max_bytes=max_bytes, time_to_live=TimeToLive(seconds, 0.0), observer=observer)
 
@@ -28,15 +48,15 @@ def test_gives_back_what_it_was_given_as_its_own(observer: CountingObserver) -> 
     assert observer.requests == {("local", "miss"): 1, ("local", "hit"): 1}
 
 
-def test_a_fresh_answer_is_counted_by_whoever_gives_it(observer: CountingObserver) -> None:
-    tier = LocalTier(max_bytes=1_000_000, time_to_live=TimeToLive(0.02, 0.0, 60.0), observer=observer)
+def test_a_fresh_answer_is_counted_by_whoever_gives_it(observer: CountingObserver, clock: Clock) -> None:
+    tier = LocalTier(max_bytes=1_000_000, time_to_live=TimeToLive(20.0, 0.0, 60.0), observer=observer)
     assert tier.get_fresh(b"key") is None
     tier.put(b"key", make_answer(beam_width=7))
     fresh = tier.get_fresh(b"key")
     assert fresh is not None
     assert (fresh.beam_width, fresh.served_from) == (7, ServedFrom.LOCAL_CACHE)
     assert observer.requests == {("local", "hit"): 1}
-    time.sleep(0.025)
+    clock.wait(20.0)
     assert tier.get_fresh(b"key") is None
     assert observer.requests == {("local", "hit"): 1}
     kept = tier.get(b"key")
@@ -61,34 +81,34 @@ def test_an_answer_over_the_bound_is_not_kept(max_bytes: int, observer: Counting
     assert tier.get(b"key") is None
 
 
-def test_an_answer_expires(observer: CountingObserver) -> None:
-    tier = make_tier(1_000_000, observer, seconds=0.02)
+def test_an_answer_expires(observer: CountingObserver, clock: Clock) -> None:
+    tier = make_tier(1_000_000, observer, seconds=20.0)
     tier.put(b"key", make_answer())
     assert tier.get(b"key") is not None
-    time.sleep(0.025)
+    clock.wait(20.0)
     assert tier.get(b"key") is None
 
 
-def test_a_stale_answer_is_kept_for_a_while_and_says_so(observer: CountingObserver) -> None:
-    tier = LocalTier(max_bytes=1_000_000, time_to_live=TimeToLive(0.02, 0.0, 0.05), observer=observer)
+def test_a_stale_answer_is_kept_for_a_while_and_says_so(observer: CountingObserver, clock: Clock) -> None:
+    tier = LocalTier(max_bytes=1_000_000, time_to_live=TimeToLive(20.0, 0.0, 50.0), observer=observer)
     tier.put(b"key", make_answer())
     fresh = tier.get(b"key")
     assert fresh is not None
     assert not fresh.is_stale
-    time.sleep(0.025)
+    clock.wait(20.0)
     stale = tier.get(b"key")
     assert stale is not None
     assert stale.is_stale
-    time.sleep(0.055)
+    clock.wait(50.0)
     assert tier.get(b"key") is None
     assert observer.requests == {("local", "hit"): 1, ("local", "stale"): 1, ("local", "miss"): 1}
 
 
-def test_another_tier_may_say_until_when_an_answer_is_fresh(observer: CountingObserver) -> None:
+def test_another_tier_may_say_until_when_an_answer_is_fresh(observer: CountingObserver, clock: Clock) -> None:
     tier = make_tier(1_000_000, observer)
-    tier.put(b"key", make_answer(), time.monotonic() + 0.02)
+    tier.put(b"key", make_answer(), time.monotonic() + 20.0)
     assert tier.get(b"key") is not None
-    time.sleep(0.025)
+    clock.wait(20.0)
     assert tier.get(b"key") is None
 
 
