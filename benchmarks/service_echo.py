@@ -20,8 +20,8 @@ async def main(num_bytes: int, busy_us: float) -> None:
 
     async def echo(request: bytes, context: Any) -> bytes:
         del request, context
-        until = time.perf_counter() + busy_us / 1e6
-        while time.perf_counter() < until:
+        until = time.thread_time() + busy_us / 1e6  # as the answers' cost was measured: less what it waits for a core
+        while time.thread_time() < until:
             pass
         return answer
 

@@ -47,7 +47,7 @@ class Observer(Protocol):
         """A deadline passed in stage queue, prefill or decode."""
 
     def cache_request(self, tier: str, result: str) -> None:
-        """A tier (local, redis) was asked: hit, stale, miss, error or bypass."""
+        """A tier (local, redis) was asked: hit, stale, miss, error. Or passed by, for a question let in: bypass."""
 
     def cache_operation(self, tier: str, operation: str, seconds: float) -> None:
         """A tier (local, redis) finished a get or a put."""

@@ -76,8 +76,8 @@ class Pipeline:
         live = self._registry.pin(query.bundle)
         num_items, beam_width = _sizes(query, live.info)
         if query.cache_mode is not CacheMode.USE:
-            # Nobody but the engine can answer. Under overload most are refused, here in half the time that it takes
-            # from within the cache: the engine's thread gets no further while the interpreter is busy with refusals.
+            # Nobody but the engine can answer. Under overload most are refused, here in two thirds of the time that it
+            # takes from within the cache: the engine's thread waits while the interpreter is busy with refusals.
             live.runner.gate.check(_demand(query, beam_width, live))
         key = cache_key(
             bundle=live.info.name,

@@ -89,9 +89,9 @@ def test_what_waits_is_bounded_though_nobody_scrapes() -> None:
     assert len(buckets._waiting) < 1_000
 
 
-def test_those_told_of_the_same_calls_are_added_up_in_different_ones() -> None:
+def test_those_told_of_the_same_calls_are_added_up_in_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one call in some hundreds would wait for all of them."""
-    random.seed(5)
+    monkeypatch.setattr(random, "randint", random.Random(5).randint)
     registry = CollectorRegistry()
     tallies = [Histogram(f"seconds_{number}", "Some.", [], EDGES, registry).labels() for number in range(12)]
     most_at_once = 0
