@@ -6,7 +6,8 @@ import sys
 from recall_service.client import AsyncRecallClient
 from tests.client.conftest import Ask
 from tests.client.replica import GONE, Replica, running_replica
-from tests.rpc.fake_backend import FakeBackend, running
+from tests.rpc.fake_backend import FakeBackend, running, until
+from tests.rpc.serve_fake import SCENE_OF_HOURS
 
 
 def name_of(*addresses: str) -> str:
@@ -56,17 +57,18 @@ async def test_the_calls_of_a_replica_that_is_killed_are_answered_by_another() -
     killed = f"127.0.0.1:{int(await process.stdout.readline())}"
     staying = FakeBackend()
     async with running(staying) as kept, AsyncRecallClient(name_of(kept.address, killed)) as client:
-        while True:
-            before = len(staying.queries)
-            calls = [asyncio.create_task(client.recall(history=["a"])) for _ in range(20)]
-            await asyncio.sleep(0.025)  # half of what a call takes in the other process
-            if sum(not call.done() for call in calls) == 10:
-                break
-            await asyncio.gather(*calls)  # one connection was not made yet, or this machine was busy
+        await ask_until_half_reach(client, staying)
+        staying.queries.clear()
+        # In the other process each of these takes hours; here it is answered at once.
+        calls = [asyncio.create_task(client.recall(history=["a"], scene=SCENE_OF_HOURS, timeout=30)) for _ in range(20)]
+        await until(lambda: sum(call.done() for call in calls) == 10)
+        for _ in range(2):  # one for each; once the other process has answered, the ten are inside it
+            await client.recall(history=["a"])
+        assert (sum(call.done() for call in calls), len(staying.queries)) == (10, 11)
         process.kill()
         await process.wait()
         assert all(result.items for result in await asyncio.gather(*calls))
-        assert len(staying.queries) - before > 10
+        assert len(staying.queries) == 21
         for _ in range(20):
             assert (await client.recall(history=["a"])).items
 
@@ -76,6 +78,15 @@ async def test_the_next_attempt_goes_to_another_replica(ask: Ask) -> None:
         for _ in range(3):
             assert (await ask(name_of(broken.address, sound.address), history=["a"])).request_id == "answered"
     assert len(sound.came) == 3
+
+
+async def ask_until_half_reach(client: AsyncRecallClient, backend: FakeBackend) -> None:
+    """The connections to this backend and to one other are made then."""
+    async with asyncio.timeout(10):
+        while len(backend.queries) != 10:
+            backend.queries.clear()
+            for _ in range(20):
+                await client.recall(history=["a"])
 
 
 async def ask_until_all_were_asked(client: AsyncRecallClient, *backends: FakeBackend) -> None:

@@ -70,7 +70,7 @@ def test_every_width_equals_the_blackboard(width: int) -> None:
     assert_is_a_proper_answer(result, width, wide_catalogue())
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5),
@@ -89,7 +89,7 @@ def test_any_catalogue_and_width_equal_the_blackboard(
     assert result.ranks.tolist() == [list(beam.ranks) for beam in oracle(decoder, request, catalogue).beams]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     width=st.integers(1, 40),

@@ -10,7 +10,7 @@ from recall_service.engine.constraint import NO_TOKEN, TrieConstraint
 from tests.oracles.tries import Catalogue, nodes_leading_to, trie_of
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -66,7 +66,7 @@ def test_a_code_without_a_token_is_in_no_codebook_and_may_be_of_no_item() -> Non
         TrieConstraint(trie_of({(0,), (3,)}, (4,)), [tokens])
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 60),

@@ -56,7 +56,7 @@ class Rows(NamedTuple):
         return build_catalog(SidLayout(SIZES), self.sids, self.ids, attributes)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 90),

@@ -19,7 +19,7 @@ VOCAB = 32
 SIZES = (5, 4, 6)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     share=st.sampled_from([0.02, 0.3, 0.9]),

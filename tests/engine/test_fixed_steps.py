@@ -46,7 +46,7 @@ def random_request(rng: np.random.Generator) -> BeamRequest:
     )
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 9))
 def test_answers_are_those_of_ragged_steps_bit_by_bit(seed: int, count: int) -> None:
     """In any company: widths, catalogues, depths, free searches, late arrivals, cancelled ones."""

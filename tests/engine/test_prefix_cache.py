@@ -36,7 +36,7 @@ def run(cache: PrefixCache, *values: int) -> PromptPages:
     return context
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(data=st.data())
 def test_pages_are_counted_shared_and_evicted_as_the_model_says(data: st.DataObject) -> None:
     """Prompts that often meet: reserved, published or not, and released, in any order."""

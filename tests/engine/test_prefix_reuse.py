@@ -81,7 +81,7 @@ def draw_prompt(data: st.DataObject, earlier: list[tuple[int, ...]]) -> tuple[in
     return (*beginning[:kept], *new)[: TIGHT.max_prompt_tokens] or (1,)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(data=st.data())
 def test_every_bit_is_the_same_in_a_tight_pool_of_shared_pages(data: st.DataObject) -> None:
     """P18, P19, P20: the logits tell the tokens that were read, so one wrong or overwritten page shows."""
@@ -116,7 +116,7 @@ def test_every_bit_is_the_same_in_a_tight_pool_of_shared_pages(data: st.DataObje
     assert_all_free(engine)
 
 
-@settings(derandomize=True, deadline=None, max_examples=15)
+@settings(derandomize=True, max_examples=15)
 @given(data=st.data())
 def test_end_to_end_answers_stay_within_the_stated_bound(tiny_decoder: Decoder, data: st.DataObject) -> None:
     """Growing histories, one after another and together: the same items, unless two scores are nearer than that."""

@@ -53,7 +53,7 @@ def assert_is_the_true_top(result: BeamResult, truth: list[Beam], count: int, *,
     assert certificate_faults(result, truth) == []
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -77,7 +77,7 @@ def test_any_catalogue_and_width_give_the_true_top(
     assert result.ranks.tolist() == [ranks[tuple(path)] for path in result.tokens.tolist()]
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     spread=st.integers(1, 4),
@@ -119,7 +119,7 @@ def test_all_equal_logits_give_the_first_paths(num_results: int) -> None:
     assert result.proven_count == num_results
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(seed=st.integers(0, 10**6), budget=st.integers(1, 150), width=st.integers(1, 20), space=st.sampled_from(SPACES))
 def test_when_the_budget_is_spent_the_certificate_holds(seed: int, budget: int, width: int, space: ScoreSpace) -> None:
     """Never more rows than the budget or the beam, never fewer answers than a beam's, nothing proven that is not so."""
@@ -249,7 +249,7 @@ def test_a_model_that_gives_no_number_in_any_round_fails_that_request_alone(bad_
     assert_all_free(engine)
 
 
-@settings(derandomize=True, deadline=None, max_examples=15)
+@settings(derandomize=True, max_examples=15)
 @given(seed=st.integers(0, 10**6))
 def test_in_the_tightest_pools_nothing_fails_for_want_of_slots(seed: int) -> None:
     """P20: budgets up to all slots there are, beside plain beams."""

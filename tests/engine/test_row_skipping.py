@@ -63,7 +63,7 @@ def assert_skipping_changes_nothing(decoder: PathDecoder, request: BeamRequest) 
     return fewer
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -85,7 +85,7 @@ def test_the_answer_is_the_same_with_skipping_on_and_off(
     assert certificate_faults(result, everything(decoder, catalogue, space)) == []
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     spread=st.integers(1, 3),

@@ -18,7 +18,7 @@ def assert_equals_reference(scores: torch.Tensor, width: int) -> None:
     assert float(best_pruned) == float(expected_pruned)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, max_examples=200)
 @given(values=few_values, width=st.integers(1, 70))
 def test_many_ties_are_kept_in_the_order_they_came(values: list[float], width: int) -> None:
     """P10, lesson 11."""
@@ -77,7 +77,7 @@ def test_segment_logsumexp_adds_up_as_many_equal_terms_as_a_codebook_has() -> No
     torch.testing.assert_close(total[0].double(), values.double().logsumexp(0), atol=1e-6, rtol=0)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(values=st.lists(st.floats(-200, 200, width=32), min_size=1, max_size=50))
 def test_segment_logsumexp_is_never_below_its_greatest_value(values: list[float]) -> None:
     """The certificate rests on it: no log-probability may be positive, not even by rounding."""

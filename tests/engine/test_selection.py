@@ -73,7 +73,7 @@ def test_a_single_legal_child_is_a_single_beam(space: ScoreSpace) -> None:
     assert picked.log_probs.tolist() == [pytest.approx(expected)]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(seed=st.integers(0, 10**6), width=st.integers(1, 30), space=st.sampled_from(SPACES))
 def test_selecting_per_row_first_and_then_among_those_is_the_same(seed: int, width: int, space: ScoreSpace) -> None:
     """P6, with many ties: logits are whole numbers."""

@@ -14,7 +14,7 @@ WHERE = (torch.float32, torch.device("cpu"))
 STEPS, MAX_ROWS = 4, 6
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, max_examples=100)
 @given(data=st.data())
 def test_set_difference_frees_what_reference_counts_free(data: st.DataObject) -> None:
     """O4, P18: rows begin, branch, merge and die in any order, in a pool of exactly the worst case."""
@@ -54,7 +54,7 @@ def test_more_slots_than_are_free_is_a_fault_of_admission() -> None:
         slots.allocate(2)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(data=st.data())
 def test_pages_have_one_owner_at_a_time(data: st.DataObject) -> None:
     """Prompts come and go in any order; nobody's places overlap, and all pages come back."""

@@ -35,7 +35,7 @@ def in_order(entries: list[Waiting]) -> list[int]:
     return [entry.request_id for entry in entries]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_the_order_is_that_of_arrival_and_priority(seed: int) -> None:
     """Whatever leaves in between: cancelled, expired, or because its turn has come."""

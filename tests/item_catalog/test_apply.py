@@ -35,7 +35,7 @@ def one(item_id: str, sid: tuple[int, ...] | None = None, **attributes: object) 
     return ItemUpdates((ItemUpsert(item_id, sid, attributes),))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data(), shop=shops())
 def test_equals_what_would_be_built_of_the_rows_that_are_left(data: st.DataObject, shop: Shop):
     catalog, before = shop.build(), shop
@@ -68,7 +68,7 @@ def test_hundreds_of_updates_to_thousands_of_items(has_integer_ids: bool):
     assert_same(apply_updates(shop.build(), updates).catalog, shop.after(updates).build())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), shop=shops())
 def test_batches_combined_do_what_they_do_one_after_another(data: st.DataObject, shop: Shop):
     catalog, now = shop.build(), shop

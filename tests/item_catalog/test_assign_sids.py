@@ -86,7 +86,7 @@ def test_distinct_gives_every_item_a_sid_of_its_own(tmp_path: Path, rows: NDArra
     assert distinct.levels[1].relative_residual >= shared.levels[1].relative_residual
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_finite_numbers_get_legal_sids(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     """The ends of float64's range, repeated rows and columns of one value included."""

@@ -30,7 +30,7 @@ def assert_same(one: AttributeColumn, other: AttributeColumn) -> None:
         np.testing.assert_array_equal(array.view(np.uint8), other.arrays()[part].view(np.uint8), part, strict=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), KINDS)
 def test_values_come_back_as_they_were(data: st.DataObject, kind: AttributeKind):
     values = data.draw(columns(kind, data.draw(st.integers(1, 12))))
@@ -42,7 +42,7 @@ def test_values_come_back_as_they_were(data: st.DataObject, kind: AttributeKind)
     assert [type(value) for value in found] == [type(value) for value in values.to_pylist()]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), KINDS)
 def test_rows_taken_are_the_column_of_those_rows(data: st.DataObject, kind: AttributeKind):
     values = data.draw(columns(kind, data.draw(st.integers(1, 12))))
@@ -52,7 +52,7 @@ def test_rows_taken_are_the_column_of_those_rows(data: st.DataObject, kind: Attr
     assert not np.shares_memory(taken.values, values.buffers()[-1])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data(), KINDS)
 def test_arrays_lead_back_to_the_column(data: st.DataObject, kind: AttributeKind):
     column = attribute_column("x", data.draw(columns(kind, data.draw(st.integers(1, 12)))))

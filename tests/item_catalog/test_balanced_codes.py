@@ -66,7 +66,7 @@ def test_a_price_sends_exactly_the_excess_on():
     assert costs.argmin(axis=1).tolist() == [0, 0, 0, 1, 1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_room_is_never_exceeded_and_everybody_is_placed(data: st.DataObject):
     """Ties, repeated points and prices of any kind included."""
@@ -85,7 +85,7 @@ def test_room_is_never_exceeded_and_everybody_is_placed(data: st.DataObject):
     assert (np.bincount(codes, minlength=num_codes) + left).tolist() == room.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 10**9), st.integers(1, 65_536), st.floats(1, 1e300) | st.just(np.inf))
 def test_capacities_have_a_place_for_all(num_points: int, num_codes: int, balance: float):
     capacity = capacity_of(num_points, num_codes, balance)

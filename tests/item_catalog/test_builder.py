@@ -18,7 +18,7 @@ from tests.oracles.lexsort_catalog import lexsorted_arrays
 LAYOUT = SidLayout((4, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows(), st.data())
 def test_permuting_and_repeating_rows_changes_nothing(drawn: Rows, data: st.DataObject):
     """P8, the catalogue's half."""
@@ -33,7 +33,7 @@ def test_permuting_and_repeating_rows_changes_nothing(drawn: Rows, data: st.Data
 
 
 def test_what_is_sorted_in_many_runs_equals_what_is_sorted_in_one(monkeypatch: pytest.MonkeyPatch):
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(rows())
     def check(drawn: Rows):
         whole = drawn.build().version
@@ -65,7 +65,7 @@ def test_many_rows_equal_one_lexsort(sizes: tuple[int, ...], ids_ascend: bool):
         assert built[name].dtype == array.dtype, name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows(), st.data())
 def test_attributes_follow_their_items(drawn: Rows, data: st.DataObject):
     written = data.draw(attributes(len(drawn.sids)))
@@ -85,7 +85,7 @@ def test_progress_is_told_what_begins():
     assert phases == ["sorting SIDs", "ordering item ids", "fingerprinting"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows())
 def test_what_is_built_is_sound_and_read_only(drawn: Rows):
     catalog = drawn.build()

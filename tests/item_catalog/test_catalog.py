@@ -22,7 +22,7 @@ CATALOG = build_catalog(
 )  # positions: 30 | 10, 20, 40 | 50
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows(), st.data())
 def test_leaves_expand_as_the_oracle_says(drawn: Rows, data: st.DataObject):
     catalog, oracle = drawn.build(), DictTrie(drawn.pairs)
@@ -33,7 +33,7 @@ def test_leaves_expand_as_the_oracle_says(drawn: Rows, data: st.DataObject):
     assert catalog.item_ids.take(positions) == [str(item) for leaf in leaves for item in oracle.items[sids[leaf]]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows())
 def test_ids_lead_to_sids(drawn: Rows):
     catalog = drawn.build()
@@ -86,7 +86,7 @@ def test_statistics_count_collisions_and_branching():
     assert statistics.total_bytes == statistics.trie_bytes + 4 * 4 + 5 * 8 + 5 * 4
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows())
 def test_sids_are_decided_where_no_other_has_their_prefix(drawn: Rows):
     catalog = drawn.build()

@@ -38,13 +38,13 @@ def assert_told(one: Shop, other: Shop) -> None:
         assert ids_at(after, positions) == differing
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(one=shops(), other=shops())
 def test_of_two_catalogues(one: Shop, other: Shop):
     assert_told(one, other)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), shop=shops())
 def test_of_a_catalogue_and_what_updates_made_of_it(data: st.DataObject, shop: Shop):
     updates = data.draw(batches(shop))

@@ -14,7 +14,7 @@ def test_the_next_nearest_free_code_is_given_in_turn():
     assert DistinctCodes(centroids).give(prefixes, points).tolist() == [0, 1, 2, 3, 0, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_sid_is_given_twice_while_one_is_free(data: st.DataObject):
     num_codes = data.draw(st.integers(1, 5))

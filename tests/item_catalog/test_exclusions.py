@@ -47,7 +47,7 @@ def as_lists(dead: DeadSet) -> tuple[list[int], list[list[int]]]:
     return dead.items.tolist(), [level.tolist() for level in dead.nodes]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rows(), st.booleans(), st.sampled_from([0, 1, 64]), st.data())
 def test_what_dies_is_what_no_item_is_left_below(drawn: Rows, is_filtered: bool, wide: int, data: st.DataObject):
     """In any order and repeated; with a filter, whether children are counted beforehand (wide 0) or when asked."""
@@ -112,7 +112,7 @@ def test_the_whole_of_a_wide_node_dies_only_with_its_last_child():
     assert [len(level) for level in dead_set(catalog, passing, live).nodes] == [1, len(passing)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=70), st.data())
 def test_owners_are_found_as_a_search_finds_them(counts: list[int], data: st.DataObject):
     offsets = np.cumsum([0, *counts]).astype(np.int32)

@@ -36,7 +36,7 @@ def problems_in(*predicates: Any) -> list[FilterProblem]:
     return [*filter_problems(wanted), *filter_problems_in(wanted, KINDS)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(filters(KINDS, max_size=5), st.data())
 def test_the_canonical_form_means_the_same_and_is_its_own(wanted: Filter, data: st.DataObject):
     canonical = wanted.canonical()
@@ -46,7 +46,7 @@ def test_the_canonical_form_means_the_same_and_is_its_own(wanted: Filter, data: 
         assert passes(values, canonical) == passes(values, wanted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(filters(KINDS, max_size=5), st.data())
 def test_order_and_repetition_change_neither_form_nor_digest(wanted: Filter, data: st.DataObject):
     again = data.draw(st.permutations([*wanted.predicates, *wanted.predicates[:2]]))
@@ -242,7 +242,7 @@ ANY_PREDICATE = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(ANY_PREDICATE, max_size=3))
 def test_whatever_is_written_is_judged_without_an_accident(predicates: list):
     """Every place that is named is there; and a filter without problems has its canonical form."""
@@ -257,7 +257,7 @@ def test_whatever_is_written_is_judged_without_an_accident(predicates: list):
 
 
 @pytest.mark.parametrize("kind", AttributeKind)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_filter_is_contradictory_just_when_nothing_satisfies_it(kind: AttributeKind, data: st.DataObject):
     """If anything does, so does a value that the filter names, or the next one above or below, or no value at all.

@@ -18,7 +18,7 @@ def of_column(column: IdColumn) -> IntegerIds | TextIds:
     return item_ids_from_column(column, sorting_order(column))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(INT64, min_size=1, unique=True), st.lists(INT64))
 def test_integers_are_found_by_their_decimal_text(values: list[int], others: list[int]):
     ids = of_column(id_column(np.array(values)))
@@ -28,7 +28,7 @@ def test_integers_are_found_by_their_decimal_text(values: list[int], others: lis
     assert ids.find([str(other) for other in others]).tolist() == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TEXT, min_size=1, unique=True), st.lists(TEXT))
 def test_strings_are_found(values: list[str], others: list[str]):
     ids = of_column(id_column(values))
@@ -37,7 +37,7 @@ def test_strings_are_found(values: list[str], others: list[str]):
     assert ids.find(others).tolist() == [values.index(other) if other in values else NOT_FOUND for other in others]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TEXT, min_size=1, unique=True), st.data())
 def test_many_strings_are_found_as_few_are(values: list[str], data: st.DataObject):
     """Beside ids that exist: their beginnings, what begins with them, what is no text at all; more than are few."""

@@ -45,7 +45,7 @@ def test_starts_are_as_good_as_scikit_learns():
     assert inertia(points, moved) < 1.1 * oracle.inertia_
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_starts_are_different_points_and_all_of_them_when_few(data: st.DataObject):
     numbers = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 1.0]), min_size=2, max_size=2)

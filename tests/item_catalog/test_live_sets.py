@@ -61,7 +61,7 @@ def lawful(wanted: Filter) -> bool:
     return not filter_problems(wanted) and not filter_problems_in(wanted, KINDS)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(items(), filters(KINDS).filter(lawful))
 def test_items_and_nodes_are_those_that_pass_one_by_one(drawn: tuple[Rows, Catalog], wanted: Filter):
     catalog = drawn[1]

@@ -15,7 +15,7 @@ def test_refuses_impossible_layouts(sizes: tuple[int, ...]):
         SidLayout(sizes)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows())
 def test_keys_sort_as_sids_do(drawn: Rows):
     keys = [tuple(key) for key in drawn.layout.pack(np.array(drawn.sids)).tolist()]
@@ -23,7 +23,7 @@ def test_keys_sort_as_sids_do(drawn: Rows):
     assert len(set(keys)) == len(set(drawn.sids))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows())
 def test_unpacking_undoes_packing(drawn: Rows):
     keys = drawn.layout.pack(np.array(drawn.sids))

@@ -23,7 +23,7 @@ def lexsorted(column: NDArray[np.uint64]) -> list[int]:
     return np.lexsort(column.T[::-1]).tolist()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(keys())
 def test_stable_order_equals_lexsort(column: NDArray[np.uint64]):
     assert stable_order(column).tolist() == lexsorted(column)
@@ -37,7 +37,7 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_rows")
 def test_runs_equal_lexsort():
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(keys(top_bits=5), st.integers(0, 5))
     def check(column: NDArray[np.uint64], splittable_bits: int):
         read: list[slice] = []

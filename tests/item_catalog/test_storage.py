@@ -56,7 +56,7 @@ def assert_same(one: Catalog, other: Catalog) -> None:
         np.testing.assert_array_equal(array, other.arrays()[name], err_msg=name, strict=True)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=rows(), data=st.data())
 def test_attributes_round_trip_whatever_the_order_of_rows(drawn: Rows, data: st.DataObject, tmp_path: Path):
     num_rows = len(drawn.item_ids)
@@ -78,7 +78,7 @@ def test_attributes_round_trip_whatever_the_order_of_rows(drawn: Rows, data: st.
     ]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=rows())
 def test_round_trip(drawn: Rows, tmp_path: Path):
     catalog = drawn.build()

@@ -142,4 +142,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestStore.settings = settings(max_examples=15, stateful_step_count=12)

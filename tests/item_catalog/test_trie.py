@@ -20,7 +20,7 @@ LAYOUT = SidLayout((4, 4))
 SIDS = np.array([[0, 1], [0, 3], [2, 0]])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(rows())
 def test_csr_equals_dict_trie(drawn: Rows):
     trie, oracle = drawn.build().trie, DictTrie(drawn.pairs)
@@ -34,7 +34,7 @@ def test_csr_equals_dict_trie(drawn: Rows):
     assert trie.leaf_sids(np.arange(trie.num_leaves)).tolist() == [list(sid) for sid in sorted(oracle.items)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(rows(), st.data())
 def test_sids_are_located_as_a_search_in_sorted_sids_finds_them(drawn: Rows, data: st.DataObject):
     oracle = DictTrie(drawn.pairs)
@@ -47,7 +47,7 @@ def test_sids_are_located_as_a_search_in_sorted_sids_finds_them(drawn: Rows, dat
     assert places.leaves.tolist() == [bisect_left(sorted(oracle.items), sid) for sid in queries]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows(), st.data())
 def test_joined_parts_are_the_whole(drawn: Rows, data: st.DataObject):
     """Cut anywhere between two first codes."""

@@ -49,7 +49,7 @@ def test_an_item_may_stand_in_several_lines_and_goes_and_comes_back_in_others(pa
     ]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.dictionaries(st.sampled_from("xy"), st.none()))))
 def test_batches_do_what_the_lines_do_one_after_another(drawn: list[tuple[str, dict | None]], path: Path):
     lines = [

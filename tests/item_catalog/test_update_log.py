@@ -64,7 +64,7 @@ def test_what_was_written_comes_back(log: Path):
     assert type(logged[0].updates.upserts[0].attributes["stock"]) is bool
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(st.builds(ItemUpsert, TEXT_IDS, st.none() | st.tuples(st.integers(0, 9)), attributes())))
 def test_any_batch_comes_back(drawn: list[ItemUpsert], log: Path):
     append(log, LOG_START, encode_updates(ItemUpdates(tuple(drawn))), version(0), version(1))

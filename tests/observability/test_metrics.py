@@ -158,7 +158,7 @@ def test_calls_are_counted_as_every_grpc_dashboard_expects(registry: CollectorRe
     assert value(registry, "grpc_server_handled_total", **labels, grpc_code="INTERNAL") == 1
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(one=st.text(), other=st.text())
 def test_no_input_makes_a_new_series(registry: CollectorRegistry, metrics: Metrics, one: str, other: str) -> None:
     before = num_series(registry)
@@ -229,7 +229,6 @@ CALLS = st.lists(st.tuples(st.sampled_from(RPC_METHODS), st.sampled_from(GRPC_CO
 ANSWERS = st.lists(st.tuples(st.sampled_from(["feed", "x"]), st.sampled_from(OUTCOMES), st.integers(0, 400)))
 
 
-@settings(deadline=None)
 @given(calls=CALLS, answers=ANSWERS)
 def test_what_is_counted_twice_is_counted_alike(calls: list[tuple[str, str, float]], answers: list[Any]) -> None:
     registry = CollectorRegistry()

@@ -77,17 +77,17 @@ async def seconds_of_calls(tracing: Tracing | None) -> list[float]:
 
 async def test_a_bad_collector_slows_no_call_and_no_end(bad_collector: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing_module, "CLOSE_SECONDS", 0.5)
-    monkeypatch.setattr(tracing_module, "EXPORT_SECONDS", 1.0)
+    monkeypatch.setattr(tracing_module, "EXPORT_SECONDS", 5.0)
     untraced = await seconds_of_calls(None)
     tracing = open_tracing(Settings(otlp_endpoint=bad_collector, trace_sample=1.0))
     assert tracing is not None
     traced = await seconds_of_calls(tracing)
     started = time.monotonic()
     tracing.close()
-    assert time.monotonic() - started < 1.0
-    # A call that waited for the collector would take seconds.
+    assert time.monotonic() - started < 2.0
+    # A call, or an end, that waited for the collector would take five seconds; a pause of the machine takes none.
     assert traced[NUM_CALLS // 2] < untraced[NUM_CALLS // 2] + 0.005
-    assert traced[-1] < untraced[-1] + 0.2
+    assert traced[-1] < untraced[-1] + 2.0
 
 
 def test_a_server_that_traces_nothing_needs_nothing_for_it() -> None:

@@ -55,8 +55,8 @@ async def test_with_a_cap_only_the_latency_from_the_intended_time_shows_the_stal
 
 
 async def test_questions_go_out_when_they_should() -> None:
-    _, outcomes, totals = await replay(fixed_rate(500)(many(250)), FakeTarget())
-    assert [outcome.intended_seconds for outcome in outcomes] == [index / 500 for index in range(250)]
+    _, outcomes, totals = await replay(fixed_rate(500)(many(1_000)), FakeTarget())
+    assert [outcome.intended_seconds for outcome in outcomes] == [index / 500 for index in range(1_000)]
     for outcome in outcomes:
         assert outcome.intended_seconds <= outcome.sent_seconds <= outcome.done_seconds
     assert percentile([outcome.lag_seconds for outcome in outcomes], 0.5) < 0.05
@@ -66,12 +66,13 @@ async def test_questions_go_out_when_they_should() -> None:
 
 async def test_the_cap_holds_when_as_fast_as_possible() -> None:
     async def reply(asked: Asked) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
 
     target = FakeTarget(reply)
     ending, outcomes, totals = await replay(as_fast_as_possible()(many(200)), target, max_in_flight=7)
     assert (ending.failure, len(outcomes), target.most_in_flight) == ("", 200, 7)
-    assert max(outcome.lag_seconds for outcome in outcomes) < 0.05  # there is no time at which they were to be sent
+    # There is no time at which they were to be sent: from the start of the run, most would be later than this.
+    assert percentile([outcome.lag_seconds for outcome in outcomes], 0.9) < 0.05
     assert totals.num_waited_for_room == 0
 
 
@@ -132,15 +133,17 @@ async def test_deadlines(deadline: float | None, given: float | None, used: floa
 
 async def test_an_interrupt_ends_with_what_was_done() -> None:
     async def reply(asked: Asked) -> None:
-        await asyncio.sleep(3_600 if asked.index == 3 else 0)
+        if asked.index == 3:
+            await asyncio.sleep(3_600)
+        if asked.index == 10:
+            stop.set()
 
     stop = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.1, stop.set)
     target = FakeTarget(reply)
     ending, outcomes, _ = await replay(fixed_rate(100)(many(100_000)), target, stop)
     assert (ending.failure, ending.num_given_up, target.num_cancelled) == ("interrupted", 1, 1)
-    assert 5 < len(outcomes) < 20
-    assert 3 not in {outcome.index for outcome in outcomes}
+    assert 10 < len(target.asked) < 20
+    assert [outcome.index for outcome in outcomes] == [asked.index for asked in target.asked if asked.index != 3]
 
 
 async def test_a_target_that_went_away_ends_the_run() -> None:
@@ -148,9 +151,11 @@ async def test_a_target_that_went_away_ends_the_run() -> None:
         return Reply("UNAVAILABLE") if asked.index >= 20 else None
 
     ending, outcomes, _ = await replay(fixed_rate(200)(many(100_000)), FakeTarget(reply), unreachable_after_seconds=0.2)
-    assert ending.failure == "the target could not be reached for 0.2 s; see whether it still runs"
     assert [outcome.code for outcome in outcomes[:20]] == ["OK"] * 20
-    assert 50 < len(outcomes) < 80
+    alone = [outcome.done_seconds - outcomes[19].done_seconds for outcome in outcomes[20:]]
+    too_long = [seconds for seconds in alone[9:] if seconds > 0.2]  # after a pause of this machine, ten are needed
+    assert 1 <= len(too_long) <= 2  # the first ends the run; another may be under way by then
+    assert ending.failure == f"the target could not be reached for {too_long[0]:.1f} s; see whether it still runs"
 
 
 async def test_a_server_that_says_it_is_not_ready_is_there() -> None:

@@ -132,9 +132,11 @@ async def test_giving_a_call_up_reaches_the_server() -> None:
     async with running(backend) as server:
         target = GrpcTarget(server.address)
         await target.open()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await target.ask(make_asked(), 5.0)
+        asking = asyncio.create_task(target.ask(make_asked(), 60.0))
+        await asyncio.wait_for(backend.entered.wait(), 5)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
         await asyncio.wait_for(backend.left.wait(), 5)
         await target.close()
     assert backend.num_cancelled == 1

@@ -55,7 +55,7 @@ records = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frames=st.lists(st.lists(records, min_size=1, max_size=4), max_size=12), max_file_bytes=st.integers(1, 600))
 def test_what_was_written_is_read_in_its_order_however_it_was_rotated(
     frames: list[list[LoggedRecall]], max_file_bytes: int, tmp_path: Path

@@ -137,7 +137,7 @@ def test_a_full_queue_drops_and_nobody_waits(tmp_path: Path, counts: Counts, stu
         started = time.perf_counter()
         tell(log, make_record(number))
         slowest = max(slowest, time.perf_counter() - started)
-    assert slowest < 0.1
+    assert slowest < 2.0  # who waits for the disk waits for ten seconds; a pause of the machine is shorter
     assert counts.written == 0
     assert 850 < counts.dropped < 950  # a record has some 200 bytes
     stuck.released.set()

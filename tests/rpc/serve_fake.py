@@ -12,7 +12,7 @@ from recall_service.serving.query import BundleInfo, RecallAnswer, RecallQuery
 from tests.rpc.fake_backend import MAIN, make_answer
 
 SCENE_OF_HOURS = "hours"
-NOTICE_SECONDS = 0.5
+NOTICE_SECONDS = 1.0
 
 
 class SlowBackend:

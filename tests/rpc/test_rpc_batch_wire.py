@@ -24,7 +24,7 @@ def as_protobuf_does(messages: list[recall_pb2.RecallResponse | recall_pb2.Recal
     return response.SerializeToString()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(RESPONSE | FAILURE, max_size=6))
 def test_any_batch_is_what_protobuf_writes(
     messages: list[recall_pb2.RecallResponse | recall_pb2.RecallFailure],

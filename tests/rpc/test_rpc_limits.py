@@ -72,7 +72,7 @@ def test_the_refused_do_not_come_back_as_one(chance: float, seconds: float) -> N
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["feed", "mail"]), st.booleans()), max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_it_agrees_with_counting_by_hand(moves: list[tuple[str, str, bool]]) -> None:
     """Whoever enters and leaves in whatever order: inside is exactly who a list of those inside would let in."""
     limits = Limits({"a": 2, "*": 1}, {"mail": 2})

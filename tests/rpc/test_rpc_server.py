@@ -133,7 +133,7 @@ async def test_who_is_unwell_says_so_and_lets_calls_in_all_the_same() -> None:
 
 
 async def test_a_draining_server_is_not_ready_whatever_it_hears() -> None:
-    async with running(FakeBackend(), drain_notice_seconds=0.1) as service:
+    async with running(FakeBackend(), drain_notice_seconds=30) as service:  # the calls below come within the notice
         assert service.observer.readiness == [False, True]
         drain = asyncio.create_task(service.server.drain())
         await until(lambda: len(service.observer.readiness) == 3)
@@ -141,7 +141,7 @@ async def test_a_draining_server_is_not_ready_whatever_it_hears() -> None:
         await service.server.set_healthy(True)
         assert await health_of(service, "") == NOT_SERVING
         assert service.observer.readiness[2:] == [False, False]
-        await drain
+        drain.cancel()
 
 
 async def test_a_call_that_outlasts_the_drain_is_cut_off() -> None:

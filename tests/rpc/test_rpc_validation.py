@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_service.errors import InvalidRequest, NotReady, UnknownVersion
@@ -96,7 +96,6 @@ CONTEXTS = st.one_of(
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_what_is_told_sound_at_once_has_no_violation(field: str, data: st.DataObject) -> None:
     request = recall_pb2.RecallRequest(**data.draw(CONTEXTS), **{field: data.draw(FIELDS[field])})

@@ -131,9 +131,10 @@ async def test_cancelling_a_queued_search_lets_the_next_one_in(
     await gate.arrival(1)
     gone = asyncio.create_task(runner.search(ask(3, beam_width=64), stages.append))
     waiting = asyncio.create_task(runner.search(ask(4, beam_width=64)))
-    while runner.engine.num_waiting < 2:
-        gate.open()
-        await asyncio.sleep(0.005)
+    await asyncio.sleep(0)  # by then they lie in the inbox, which the engine empties before its next step
+    gate.open()
+    await gate.arrival(2)
+    assert runner.engine.num_waiting == 2
     gone.cancel()
     third = asyncio.create_task(runner.search(ask(5, beam_width=64)))
     gate.lift()

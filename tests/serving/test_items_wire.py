@@ -51,7 +51,7 @@ def items_of(answer: RecallAnswer) -> list[RecalledItem]:
     return items
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(answers())
 def test_any_answer_is_read_back_as_its_arrays(answer: RecallAnswer) -> None:
     response = RecallResponse.FromString(

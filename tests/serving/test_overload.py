@@ -11,7 +11,7 @@ def between(instants: list[float], start: float, end: float) -> int:
     return sum(start <= instant < end for instant in instants)
 
 
-@settings(derandomize=True, deadline=None, max_examples=12, phases=[Phase.generate])  # to shrink would take minutes
+@settings(derandomize=True, max_examples=12, phases=[Phase.generate])  # to shrink would take minutes
 @given(
     num_servers=st.integers(1, 48),
     service_seconds=st.floats(0.02, 0.15),

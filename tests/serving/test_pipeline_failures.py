@@ -18,6 +18,7 @@ from recall_service.serving.query import CacheMode, ServedFrom
 from tests.engine.driving import assert_all_free
 from tests.rpc.fake_backend import until
 from tests.serving.bundles import LIMITS
+from tests.serving.forward_gate import ForwardGate
 from tests.serving.served import Served
 
 
@@ -32,6 +33,14 @@ def slow_down(served: Served, monkeypatch: pytest.MonkeyPatch, seconds: float, n
         return forward(*arguments)
 
     monkeypatch.setattr(model, "hidden", slow_forward)
+
+
+def stand_still(served: Served, monkeypatch: pytest.MonkeyPatch) -> ForwardGate:
+    """Let no forward of the default bundle's model pass, until the test says so."""
+    model = served.live().bundle.model
+    forwards = ForwardGate(model.hidden)
+    monkeypatch.setattr(model, "hidden", forwards)
+    return forwards
 
 
 async def test_a_failed_step(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,12 +74,16 @@ async def test_what_waits_is_seen_while_a_step_goes_on(
 ) -> None:
     """The engine itself has not seen it yet."""
     served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64))
-    slow_down(served, monkeypatch, 0.2)
-    calls = [asyncio.create_task(served.recall((f"item-{number:03d}",), beam_width=64)) for number in range(3)]
-    await until(lambda: served.live().runner.engine.num_running == 1)
+    forwards = stand_still(served, monkeypatch)
+    calls = [asyncio.create_task(served.recall(("item-000",), beam_width=64))]
+    await forwards.arrival(1)
+    calls += [asyncio.create_task(served.recall((f"item-{number:03d}",), beam_width=64)) for number in (1, 2)]
+    await until(lambda: served.live().runner.gate.num_inside == 3)
+    assert served.live().runner.engine.num_waiting == 0
     load = served.registry.load()
     assert (load["queue_depth"], load["queue_rows"], load["inflight_requests"]) == (2, 128, 1)
     assert load["queue_tokens"] > 0
+    forwards.lift()
     await asyncio.gather(*calls)
     load = served.registry.load()
     assert load["queue_depth"] == load["queue_rows"] == load["queue_tokens"] == 0
@@ -120,16 +133,21 @@ async def test_who_is_in_a_hurry_does_not_follow_who_lets_others_go_first(
 ) -> None:
     """One runs; of two equal questions behind it the urgent one, asked last, is answered first."""
     served = Served(directories[0], limits=dataclasses.replace(LIMITS, max_rows=64))
-    slow_down(served, monkeypatch, 0.1, num_forwards=6)
+    forwards = stand_still(served, monkeypatch)
     gate = served.live().runner.gate
+    running = asyncio.create_task(served.recall(("item-001",), beam_width=64))
+    await forwards.arrival(1)
     calls = []
-    for history, priority in (("item-001", Priority.NORMAL), ("item-002", Priority.LOW), ("item-002", Priority.HIGH)):
-        calls.append(asyncio.create_task(served.recall((history,), beam_width=64, priority=priority)))
+    answered: list[asyncio.Task[Any]] = []
+    for priority in (Priority.LOW, Priority.HIGH):
+        calls.append(asyncio.create_task(served.recall(("item-002",), beam_width=64, priority=priority)))
+        calls[-1].add_done_callback(answered.append)  # in order, even where the loop sees both end at once
         await asyncio.sleep(0)
-    await until(lambda: gate.num_inside == 3)
-    _, low, high = calls
-    done, _ = await asyncio.wait({low, high}, return_when=asyncio.FIRST_COMPLETED)
-    assert done == {high}
+    assert gate.num_inside == 3
+    forwards.lift()
+    await asyncio.wait([running, *calls])
+    low, high = calls
+    assert answered == [high, low]
     assert (await low).item_ids == (await high).item_ids
     served.registry.close()
 
@@ -181,9 +199,10 @@ async def test_a_caller_that_leaves_stops_the_work(served: Served, monkeypatch: 
 
 async def test_a_follower_survives_its_leader(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two equal questions takes over when the first one's caller leaves."""
-    slow_down(served, monkeypatch, 0.1)
+    forwards = stand_still(served, monkeypatch)
     leader, follower = asyncio.create_task(served.recall()), asyncio.create_task(served.recall())
-    await asyncio.sleep(0.02)
+    await forwards.arrival(1)
     leader.cancel()
+    forwards.lift()
     assert len((await follower).item_ids) == 10
     assert leader.cancelled()

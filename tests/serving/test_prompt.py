@@ -43,7 +43,7 @@ def sid_text(sid: Sequence[int]) -> str:
     return "".join(text.replace("{code}", str(code)) for text, code in zip(TOKEN_TEMPLATES, sid, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(prefix=GLUE, before=GLUE, after=GLUE, separator=GLUE, suffix=GLUE, sids=SIDS)
 def test_pieces_equal_the_whole_text(
     encoder: TextEncoder,

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 from redis.asyncio import Redis
@@ -10,12 +11,17 @@ from recall_service.serving.cache.answer_codec import decode, encode
 from recall_service.serving.query import CacheMode, ServedFrom, ShortReason
 from tests.redis_server import RedisServer
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part
-from tests.serving.conftest import CacheFactory
+from tests.serving.conftest import PATIENT_SECONDS, CacheFactory
 
 pytestmark = pytest.mark.redis
 
 KEY = bytes(31) + b"\x01"
 NAME = f"recall:test:{KEY.hex()}"
+
+
+@pytest.fixture
+def make_cache(make_cache: CacheFactory) -> CacheFactory:
+    return partial(make_cache, timeout_seconds=PATIENT_SECONDS)
 
 
 async def test_a_replica_is_answered_by_what_another_computed(

@@ -120,7 +120,7 @@ def test_a_broken_catalogue_is_a_setup_error(tmp_path: Path) -> None:
 async def test_several_stuck_engines_are_left_behind_as_soon_as_one(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_module, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(registry_module, "STOP_SECONDS", 1.5)
     warm_ups, stuck = [], []
     for live in registry:
         forwards = ForwardGate(live.bundle.model.hidden)
@@ -130,7 +130,7 @@ async def test_several_stuck_engines_are_left_behind_as_soon_as_one(
         stuck.append(forwards)
     started = time.monotonic()
     registry.close()
-    assert 0.4 < time.monotonic() - started < 0.9
+    assert 1.4 < time.monotonic() - started < 2.6  # one after the other they would take 3
     for forwards in stuck:
         forwards.lift()
     for outcome in await asyncio.gather(*warm_ups, return_exceptions=True):

@@ -13,11 +13,14 @@ import torch
 
 from recall_service.engine.engine import BeamEngine
 from recall_service.errors import EngineFailure, ModelOutputError, NotReady, Overloaded, RecallError
+from recall_service.serving import engine_runner, watchdog
 from recall_service.serving.engine_runner import EngineRunner
 from recall_service.serving.query import CacheMode, ServedFrom
 from recall_service.serving.swapping.changes import BundleState
 from recall_service.serving.watchdog import FAILED_STEPS, Watchdog
 from tests.rpc.fake_backend import until
+from tests.serving.cache_fakes import eventually
+from tests.serving.fake_time import FakeTime
 from tests.serving.forward_gate import ForwardGate
 from tests.serving.served import Served
 
@@ -47,6 +50,16 @@ async def watched(served: Served) -> AsyncIterator[list[bool]]:
     dog.cancel()
     with suppress(asyncio.CancelledError):
         await dog
+
+
+def told_to_look(served: Served, stuck_step_seconds: float = 60.0) -> tuple[Watchdog, list[bool]]:
+    """A watchdog that looks only when told to, and what it says. It takes no pause of the machine for a stuck step."""
+    said: list[bool] = []
+
+    async def on_change(healthy: bool) -> None:
+        said.append(healthy)
+
+    return Watchdog(served.registry, stuck_step_seconds=stuck_step_seconds, on_change=on_change), said
 
 
 def fresh(served: Served, **fields: Any) -> Any:
@@ -84,15 +97,20 @@ async def test_a_step_that_never_ends(served: Served, forwards: ForwardGate) -> 
     assert served.observer.of("rejected") == [("rejected", "not_ready")] * 4
 
 
-async def test_steps_that_are_slow_but_end_are_no_reason(served: Served, forwards: ForwardGate) -> None:
-    async with watched(served) as said:
-        search = asyncio.create_task(fresh(served))
-        for number in range(1, 4):
-            await forwards.arrival(number)
-            await asyncio.sleep(STUCK_SECONDS / 3)
-            forwards.open()
-        await search
-        await asyncio.sleep(2 * STUCK_SECONDS)  # idle, which is no step
+async def test_steps_that_are_slow_but_end_are_no_reason(
+    served: Served, forwards: ForwardGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeTime.of(monkeypatch, watchdog, engine_runner)
+    dog, said = told_to_look(served, STUCK_SECONDS)
+    search = asyncio.create_task(fresh(served))
+    for number in range(1, 4):
+        await forwards.arrival(number)
+        clock.wait(0.9 * STUCK_SECONDS)
+        await dog.look()
+        forwards.open()
+    await search
+    clock.wait(2 * STUCK_SECONDS)  # idle, which is no step
+    await dog.look()
     assert said == []
 
 
@@ -113,35 +131,47 @@ async def test_an_engine_that_fails_every_step(
     def lost(*_: Any) -> None:
         raise error
 
-    async with watched(served) as said:
-        with monkeypatch.context() as patch:
-            patch.setattr(served.live().bundle.model, "hidden", lost)
-            for _ in range(FAILED_STEPS):
-                with pytest.raises(raised):
-                    await fresh(served)
-            await until(lambda: said == [False])
-            with pytest.raises(NotReady, match="5 steps of the engine or more have failed in a row"):
+    dog, said = told_to_look(served)
+    with monkeypatch.context() as patch:
+        patch.setattr(served.live().bundle.model, "hidden", lost)
+        for _ in range(FAILED_STEPS):
+            with pytest.raises(raised):
                 await fresh(served)
-            failed = served.live().runner.failed_steps
-            await until(lambda: served.live().runner.failed_steps > failed + 1)  # asked again and again
-            assert said == [False]
-        await until(lambda: said == [False, True])
-        assert len((await fresh(served)).item_ids) == 10
+        await dog.look()
+        assert said == [False]
+        with pytest.raises(NotReady, match="5 steps of the engine or more have failed in a row"):
+            await fresh(served)
+        failed = served.live().runner.failed_steps
+
+        async def is_asked_again_and_again() -> bool:
+            await dog.look()
+            return served.live().runner.failed_steps > failed + 1
+
+        await eventually(is_asked_again_and_again)
+        assert said == [False]
+
+    async def is_well_again() -> bool:
+        await dog.look()
+        return said == [False, True]
+
+    await eventually(is_well_again)
+    assert len((await fresh(served)).item_ids) == 10
 
 
 async def test_failures_with_answers_in_between_are_no_reason(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access")
 
-    async with watched(served) as said:
-        for _ in range(3):
-            with monkeypatch.context() as patch:
-                patch.setattr(served.live().bundle.model, "hidden", lost)
-                for _ in range(FAILED_STEPS - 1):
-                    with pytest.raises(EngineFailure):
-                        await fresh(served)
-            await fresh(served)
-        await asyncio.sleep(STUCK_SECONDS)
+    dog, said = told_to_look(served)
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(served.live().bundle.model, "hidden", lost)
+            for _ in range(FAILED_STEPS - 1):
+                with pytest.raises(EngineFailure):
+                    await fresh(served)
+                await dog.look()
+        await fresh(served)
+        await dog.look()
     assert said == []
 
 
@@ -152,11 +182,11 @@ async def test_what_one_request_makes_of_the_model_is_no_reason(
 
     poison = ModelOutputError("the model's logits hold NaN")
     monkeypatch.setattr(type(runner.engine), "_advance", lambda engine, _: engine._fail(engine._running, poison))
-    async with watched(served) as said:
-        for _ in range(2 * FAILED_STEPS):
-            with pytest.raises(ModelOutputError):
-                await fresh(served)
-        await asyncio.sleep(STUCK_SECONDS)
+    dog, said = told_to_look(served)
+    for _ in range(2 * FAILED_STEPS):
+        with pytest.raises(ModelOutputError):
+            await fresh(served)
+        await dog.look()
     assert said == []
 
 
