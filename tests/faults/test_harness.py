@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import grpc
 import pytest
 
-from tests.faults.calls import Outcome, ask, connect
+from tests.faults.calls import PATIENCE_SECONDS, Outcome, ask, connect
 from tests.faults.fleet import Fleet, Role
 from tests.faults.model_faults import Fault
 from tests.faults.oracle import Oracle
@@ -67,6 +67,11 @@ async def test_what_calls_under_way_hold_is_a_leak_until_they_end(fleet: Fleet) 
         while missed(leaks) and not any(call.done() for call in calls):
             leaks = await asyncio.to_thread(server.leaks, 0.0)
         await asyncio.gather(*calls)
+        async with asyncio.timeout(
+            PATIENCE_SECONDS
+        ):  # the step itself goes on; the next test needs a server that is well
+            while (await ask(stub, fleet.oracle.questions[0])).code is not grpc.StatusCode.OK:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
     assert not missed(leaks), leaks
     tally = Tally(fleet.oracle)
     await fleet.settle(tally, server)
