@@ -17,8 +17,8 @@ from recall_service.stubs.recall.v1 import cache_pb2
 from tests.redis_server import RedisServer, free_port
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part
 from tests.serving.conftest import MOST_DELAY_SECONDS, PATIENT_SECONDS, TIMEOUT_SECONDS, CacheFactory
-from tests.serving.unpaused_clock import unpaused_clock
 from tests.slow_proxy import black_hole, slow_proxy
+from tests.unpaused_clock import unpaused_clock
 
 pytestmark = pytest.mark.redis
 

@@ -23,7 +23,7 @@ from tests.certificates import Certificates, make_certificates
 from tests.redis_server import free_port
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually
 from tests.serving.conftest import CacheFactory
-from tests.serving.unpaused_clock import unpaused_clock
+from tests.unpaused_clock import unpaused_clock
 
 pytestmark = pytest.mark.redis
 

@@ -16,7 +16,7 @@ from tests.redis_server import RedisServer, free_port
 from tests.redis_topologies import SERVICE, VALKEY, Watched, cluster, watched
 from tests.serving.cache_fakes import Computation, CountingObserver, eventually, make_answer, stored_part
 from tests.serving.conftest import MOST_DELAY_SECONDS, CacheFactory
-from tests.serving.unpaused_clock import unpaused_clock
+from tests.unpaused_clock import unpaused_clock
 
 pytestmark = pytest.mark.redis
 

@@ -275,9 +275,7 @@ class TestShared:
         observer: CountingObserver,
     ) -> None:
         await self.put(redis_client, clock, -5.0)
-        cache = make_cache(
-            redis_server.url, timeout_seconds=PATIENT_SECONDS, time_to_live=TimeToLive(20.0, 0.0, STALE_SECONDS)
-        )
+        cache = make_cache(redis_server.url, time_to_live=TimeToLive(20.0, 0.0, STALE_SECONDS))
         assert await width(cache, Computation(make_answer(beam_width=2))) == 1
 
         async def is_replaced() -> bool:
@@ -300,7 +298,7 @@ class TestShared:
         redis_client: Redis,
         observer: CountingObserver,
     ) -> None:
-        cache = make_cache(redis_server.url, timeout_seconds=PATIENT_SECONDS, local_bytes=1 << 20, time_to_live=BRIEF)
+        cache = make_cache(redis_server.url, local_bytes=1 << 20, time_to_live=BRIEF)
         await grow_stale(cache, clock)
         await redis_client.set(NAME, encode(make_answer(beam_width=2), KEY, round(clock.time() + 50) * 1000))
         assert await width(cache, not_to_be_run) == 1
@@ -317,9 +315,7 @@ class TestShared:
     ) -> None:
         await self.put(redis_client, clock, -0.5)
         newer = Computation(make_answer(beam_width=2))
-        assert (
-            await make_cache(redis_server.url, timeout_seconds=PATIENT_SECONDS).answer(KEY, CacheMode.USE, newer)
-        ).beam_width == 2
+        assert (await make_cache(redis_server.url).answer(KEY, CacheMode.USE, newer)).beam_width == 2
         assert observer.requests["redis", "miss"] == 1
 
     @pytest.mark.parametrize("seconds_left", [None, 50.0], ids=["no stamp", "in time"])
@@ -333,9 +329,7 @@ class TestShared:
         observer: CountingObserver,
     ) -> None:
         await self.put(redis_client, clock, seconds_left)
-        cache = make_cache(
-            redis_server.url, timeout_seconds=PATIENT_SECONDS, time_to_live=TimeToLive(60.0, 0.0, STALE_SECONDS)
-        )
+        cache = make_cache(redis_server.url, time_to_live=TimeToLive(60.0, 0.0, STALE_SECONDS))
         assert await width(cache, not_to_be_run) == 1
         assert observer.requests["redis", "hit"] == 1
         assert observer.refreshes == {}
@@ -344,7 +338,7 @@ class TestShared:
         self, make_cache: CacheFactory, clock: FakeTime, redis_server: RedisServer, redis_client: Redis
     ) -> None:
         await self.put(redis_client, clock, 1e9)
-        cache = make_cache(redis_server.url, timeout_seconds=PATIENT_SECONDS, local_bytes=1 << 20, time_to_live=BRIEF)
+        cache = make_cache(redis_server.url, local_bytes=1 << 20, time_to_live=BRIEF)
         assert await width(cache, not_to_be_run) == 1
         await redis_client.delete(NAME)
         clock.wait(LIFE_SECONDS)
@@ -363,7 +357,7 @@ class TestShared:
     ) -> None:
         """Found in Redis late in its life, it does not begin another one."""
         await self.put(redis_client, clock, 20.0)
-        cache = make_cache(redis_server.url, timeout_seconds=PATIENT_SECONDS, local_bytes=1 << 20)
+        cache = make_cache(redis_server.url, local_bytes=1 << 20)
         assert await width(cache, not_to_be_run) == 1
         await redis_client.delete(NAME)
         clock.wait(20.0)

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
 _TICK_SECONDS = 0.002
-_PAUSE_SECONDS = 0.01  # a tick that is later by less is no pause: threads wait so long for their turn
+_PAUSE_SECONDS = 0.01  # what is shorter is no pause: threads wait so long for their turn
 
 
 class _Pauses:
-    """A thread that ticks, and what its ticks were late by."""
+    """A thread that ticks, and by how much its ticks were late while no thread of the process was at work."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._ended = Event()
-        self._last_tick = time.perf_counter()
+        self._last_tick, self._last_work = time.perf_counter(), time.process_time()
         self._lost_seconds = 0.0
         self._thread = Thread(target=self._tick, name="pauses")
         self._thread.start()
@@ -30,7 +30,8 @@ class _Pauses:
         self._thread.join()
 
     def _late_by(self, now: float) -> float:
-        seconds = now - self._last_tick - _TICK_SECONDS
+        worked = time.process_time() - self._last_work  # whoever holds the interpreter's lock is no pause
+        seconds = now - self._last_tick - _TICK_SECONDS - worked
         return seconds if seconds > _PAUSE_SECONDS else 0.0
 
     def _tick(self) -> None:
@@ -38,15 +39,15 @@ class _Pauses:
             with self._lock:
                 now = time.perf_counter()
                 self._lost_seconds += self._late_by(now)
-                self._last_tick = now
+                self._last_tick, self._last_work = now, time.process_time()
 
 
 @contextmanager
 def unpaused_clock() -> Iterator[Callable[[], float]]:
     """Seconds as of `time.perf_counter`, less the pauses of the machine since this began.
 
-    They are seen by a thread, not by the event loop: what blocks the loop without the interpreter, as a socket or a
-    sleep does, is a delay like any other.
+    They are seen by a thread, not by the event loop, and only where the process used no processor: what blocks the
+    loop, be it a socket, a sleep or work, is a delay like any other.
     """
     pauses = _Pauses()
     try:
