@@ -78,7 +78,7 @@ async def seconds_of_calls(tracing: Tracing | None) -> list[float]:
 
 async def test_a_bad_collector_slows_no_call_and_no_end(bad_collector: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing_module, "CLOSE_SECONDS", 0.5)
-    monkeypatch.setattr(tracing_module, "EXPORT_SECONDS", 5.0)
+    monkeypatch.setattr(tracing_module, "EXPORT_SECONDS", 1.0)
     untraced = await seconds_of_calls(None)
     tracing = open_tracing(Settings(otlp_endpoint=bad_collector, trace_sample=1.0))
     assert tracing is not None
